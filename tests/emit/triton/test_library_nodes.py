@@ -11,16 +11,18 @@ from hypothesis import strategies as st
 from tests.emit.llvm.single.lone_nodes import lone_kernel, module_of, node_of
 from tests.ops.catalogue import EXAMPLES
 from tests.tolerance import assert_close
+from weft.emit.triton.library import elementwise
 from weft.emit.triton.library.calls import library_call, refuses_library
 from weft.emit.triton.library.nodes import CALLS, WRITES
 from weft.evaluate import evaluate
+from weft.ir.op import Op
 from weft.ir.types import Array
 from weft.ops.sort import Sort
 from weft.ops.window import ReduceWindow
 
 torch = pytest.importorskip("torch")
 
-OPS = [*CALLS, *WRITES]
+OPS = [op for op in (*CALLS, *WRITES) if op not in elementwise.CALLS]
 
 
 def as_tensor(array: Array):
@@ -34,6 +36,18 @@ def as_tensor(array: Array):
 @settings(max_examples=40, suppress_health_check=[HealthCheck.filter_too_much])
 @given(st.data())
 def test_a_node_is_its_reference(op, data):
+    check(op, data)
+
+
+@pytest.mark.parametrize("op", elementwise.CALLS, ids=lambda op: op.name)
+@settings(max_examples=6, suppress_health_check=[HealthCheck.filter_too_much])
+@given(st.data())
+def test_a_node_of_complex_numbers_is_its_reference(op, data):
+    check(op, data)
+
+
+def check(op: type[Op], data: st.DataObject) -> None:
+    """An example of an op that PyTorch computes, against the reference."""
     example = data.draw(EXAMPLES[op])
     known = [1] if op is ReduceWindow and len(example.arrays) == 2 else ()
     node = node_of(example.op, *example.arrays, regions=example.regions, known=known)

@@ -80,7 +80,8 @@ def _gather(kernel: SingleNode, operand: Any, indices: Any) -> NodeResults:
         # Gathers clamp, scatters drop: StableHLO's rules for indices out of bounds.
         starts[dim] = starts[dim].clamp(0, operand.shape[dim] - size)
     shape = kernel.outputs[0].shape[kernel.lead :]
-    return [operand[tuple(_positions(windows, operand.shape, starts, shape))].expand(shape)]
+    made = _signed(operand)[tuple(_positions(windows, operand.shape, starts, shape))]
+    return [made.view(operand.dtype).expand(shape)]
 
 
 def _scatter(kernel: SingleNode, out: Any, operand: Any, indices: Any, updates: Any) -> None:
@@ -114,6 +115,14 @@ def _scatter(kernel: SingleNode, out: Any, operand: Any, indices: Any, updates: 
     out.view(-1).copy_(_combined(how, room, target, updates.reshape(-1))[:count])
 
 
+def _signed(tensor: Any) -> Any:
+    """The same bits as signed integers: PyTorch indexes no unsigned ones of more than a byte."""
+    import torch
+
+    kinds = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+    return tensor.view(kinds.get(tensor.dtype, tensor.dtype))
+
+
 def copied(operand: Any, out: Any) -> None:
     """Start a result from an operand, which may be in the same memory."""
     if operand.data_ptr() != out.data_ptr():
@@ -125,10 +134,8 @@ def _combined(how: str | None, room: Any, target: Any, updates: Any) -> Any:
     import torch
 
     if how == "replace":
-        # PyTorch indexes signed integers alone; the bits are the same.
-        signed = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
-        kind = signed.get(room.dtype, room.dtype)
-        return room.view(kind).index_put_((target,), updates.view(kind)).view(room.dtype)
+        _signed(room).index_put_((target,), _signed(updates))
+        return room
     if how == "add":
         # index_add_ of narrow floats rounds after each update, in an order that varies between
         # runs.
@@ -164,7 +171,7 @@ def _dynamic_update_slice(
         first = start.to(torch.int64).clamp(0, size - count)
         places.append((first + torch.arange(count, device=operand.device)).reshape(along))
     copied(operand, out)
-    out.index_put_(tuple(places), update)
+    _signed(out).index_put_(tuple(places), _signed(update))
 
 
 def _concatenate(kernel: SingleNode, out: Any, *operands: Any) -> None:
@@ -217,7 +224,8 @@ def _sort(kernel: SingleNode, *operands: Any) -> NodeResults:
     if descending and keys.is_floating_point():  # PyTorch has NaN as the largest, the order last
         keys = torch.where(keys.isnan(), -math.inf, keys)
     order = torch.sort(keys, dim=dim, descending=descending, stable=True).indices
-    return [torch.take_along_dim(operand, order, dim) for operand in operands]
+    made = [torch.take_along_dim(_signed(operand), order, dim) for operand in operands]
+    return [one.view(operand.dtype) for one, operand in zip(made, operands, strict=True)]
 
 
 def _refuses_sort(kernel: SingleNode) -> str | None:
