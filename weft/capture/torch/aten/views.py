@@ -113,6 +113,28 @@ def select_scatter(b: Build, x: Value, source: Value, dim: int, index: int) -> V
     return _updated(b, x, source, dim, index % max(1, sizes[dim]))
 
 
+def slice_backward(
+    b: Build, grad: Value, sizes: Sequence[int], dim: int, start: int, end: int, step: int
+) -> Value:
+    """The gradient of a sliced tensor: zeros, but for the slice."""
+    rank = len(sizes)
+    dim = dim_of(dim, rank)
+    first, _ = bounds(sizes[dim], start, end)
+    taken = shape_of(grad)[dim]
+    inner, low, high = [0] * rank, [0] * rank, [0] * rank
+    inner[dim], low[dim] = step - 1, first
+    high[dim] = sizes[dim] - first - (max(0, taken - 1) * step + min(taken, 1))
+    return b.pad(grad, low, high, 0, inner)
+
+
+def select_backward(b: Build, grad: Value, sizes: Sequence[int], dim: int, index: int) -> Value:
+    """The gradient of a tensor of which one slice of a dim was taken."""
+    dim = dim_of(dim, len(sizes))
+    index %= max(1, sizes[dim])
+    grad = b.reshape(grad, (*sizes[:dim], 1, *sizes[dim + 1 :]))
+    return slice_backward(b, grad, sizes, dim, index, index + 1, 1)
+
+
 def _updated(b: Build, x: Value, source: Value, dim: int, start: int) -> Value:
     if shape_of(x) == shape_of(source):
         return source
@@ -252,8 +274,10 @@ LOWERINGS: dict[str, AtenLowering] = {
     "aten.permute.default": permute,
     "aten.repeat.default": repeat,
     "aten.select.int": select,
+    "aten.select_backward.default": select_backward,
     "aten.select_scatter.default": select_scatter,
     "aten.slice.Tensor": slice_,
+    "aten.slice_backward.default": slice_backward,
     "aten.slice_scatter.default": slice_scatter,
     "aten.split_with_sizes.default": split_with_sizes,
     "aten.squeeze.default": squeeze,
