@@ -171,7 +171,7 @@ def _tensor_dims(
     else:
         # A layer that keeps its weight as (in, out) is judged by its shape the other way around.
         turned = replace(leaf, shape=leaf.shape[::-1]) if is_transposed(module, path) else leaf
-        dim = _dim_by_shape(turned, path, kind)
+        dim = _dim_by_shape(turned, path, kind, _is_embedding(module, path))
     if dim is not None and is_transposed(module, path):
         dim = 1 - dim if rank == 2 else (None if dim == 1 else dim)
     return [] if dim is None else [(dim, axes.tensor)]
@@ -186,9 +186,9 @@ def _dim_of_style(style: str | None, rank: int) -> int | None:
     return _VOCABULARY.get(style or "") if rank == 2 else None
 
 
-def _dim_by_shape(leaf: Leaf, path: str, kind: str) -> int | None:
+def _dim_by_shape(leaf: Leaf, path: str, kind: str, is_embedding: bool) -> int | None:
     """Columns of layers that widen or open a block, rows of those that narrow or close one."""
-    if "embed" in path or "wte" in path or "lm_head" in path:
+    if is_embedding or "embed" in path or "lm_head" in path:
         return 0 if len(leaf.shape) == 2 and leaf.shape[0] > leaf.shape[1] else None
     last = path.rpartition(".")[2]
     if len(leaf.shape) == 2:
@@ -205,12 +205,20 @@ def _dim_by_shape(leaf: Leaf, path: str, kind: str) -> int | None:
 
 def is_transposed(module: Any, path: str) -> bool:
     """Whether a layer keeps its weight as (in, out), as GPT-2's do."""
-    if module is None:
-        return False
+    return any(cls.__name__ == "Conv1D" for cls in _classes(module, path))
+
+
+def _is_embedding(module: Any, path: str) -> bool:
+    """Whether a layer is a table, of words or of positions."""
+    return any(cls.__name__ == "Embedding" for cls in _classes(module, path))
+
+
+def _classes(module: Any, path: str) -> Sequence[type]:
+    """The classes of a layer."""
     try:
-        return type(module.get_submodule(path)).__name__ == "Conv1D"
+        return () if module is None else type(module.get_submodule(path)).__mro__
     except AttributeError:
-        return False
+        return ()
 
 
 def styles_of(module: Any) -> dict[re.Pattern[str], str]:
