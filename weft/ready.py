@@ -57,7 +57,8 @@ class ReadyProgram:
         # them.
         count = len(self.captured.updated)
         if count:
-            self.source.update(values, self.captured.updated, results, self.captured.counted)
+            targets = self.captured.targets(values)
+            self.source.update(targets, self.captured.updated, results, self.captured.counted)
         made = map(self.source.to_user, results[count:], self.captured.results[count:])
         return [*results[:count], *made]
 

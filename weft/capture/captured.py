@@ -32,6 +32,13 @@ class Leaf:
         """Whether it holds JAX's typed random keys, which are integers underneath."""
         return not isinstance(self.dtype, np.dtype)
 
+    def part_of(self, value: Any) -> Any:
+        """The caller's value, or the part of it that this is: a view of a PyTorch tensor."""
+        if self.part is None:
+            return value
+        dim, start, end = self.part
+        return value.detach().narrow(dim, start, end - start)
+
 
 @dataclass(frozen=True, slots=True)
 class Captured:
@@ -60,6 +67,13 @@ class Captured:
         if not self.places or len(values) <= max(self.places):
             return values
         return tuple([values[place] for place in self.places])
+
+    def targets(self, values: Sequence[Any]) -> Sequence[Any]:
+        """The value of each argument, or the part of it: the memory of in-place updates."""
+        if not self.places:
+            return values
+        pairs = zip(self.spread(values), self.arguments, strict=False)
+        return [leaf.part_of(value) for value, leaf in pairs]
 
     def packed(self, results: list[Any]) -> Any:
         """The results in the function's result tree; a tuple for a module."""

@@ -72,3 +72,35 @@ def test_products_of_empty_and_odd_views():
     x, w = torch.randn(3, 4, 6), torch.randn(6, 5)
     for got, wanted in zip(weft.compile(products, x, w)(x, w), products(x, w), strict=True):
         torch.testing.assert_close(got, wanted)
+
+
+class SharedKeys(nn.Module):
+    """Attention of two queries to each key."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(16, 16), nn.Linear(16, 8), nn.Linear(16, 8)
+        self.out = nn.Linear(16, 16)
+
+    def forward(self, x):
+        q, k, v = (p(x).unflatten(-1, (-1, 2)).transpose(1, 2) for p in (self.q, self.k, self.v))
+        made = nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+        return self.out(made.transpose(1, 2).flatten(2))
+
+
+def test_heads_that_share_keys_stay_split_in_training():
+    """Heads are not merged with the batch into one dim, whatever plan splits them."""
+    torch.manual_seed(0)
+    module, x = SharedKeys(), torch.randn(4, 8, 16)
+    expected = module(x).square().mean()
+    plan = {f"{name}.*": weft.P("heads") for name in "qkv"} | {"out.weight": weft.P(None, "heads")}
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    grads = torch.autograd.grad(expected, [*module.parameters()])
+    stepped = [w.detach() - 0.1 * g for w, g in zip(module.parameters(), grads, strict=True)]
+    step = weft.train_step(
+        module, lambda out: out.square().mean(), optimizer, mesh="heads=4", plan=plan
+    )
+    torch.testing.assert_close(step(x), expected.detach())
+    for got, wanted in zip(module.parameters(), stepped, strict=True):
+        torch.testing.assert_close(got.detach(), wanted)
+    assert [(row.name, row.count) for row in step.collectives()] == [("stablehlo.all_reduce", 1)]

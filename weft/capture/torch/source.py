@@ -11,7 +11,7 @@ from typing import Any
 from weft.array.exchange import Writable, to_numpy
 from weft.capture.captured import Captured, Leaf
 from weft.capture.options import CallOptions
-from weft.capture.shardings import Spelled, annotate, mesh_of, shardings_of
+from weft.capture.shardings import annotate, mesh_of, shardings_of
 from weft.capture.torch.constrain import held_shardings, place_constraints
 from weft.capture.torch.dtypes import dtype_of_torch
 from weft.capture.torch.export import Exported, export
@@ -206,8 +206,8 @@ class TorchProgram:
         arguments = self.arguments(padded)
         plan = self.shardings(arguments, padded)
         sizes = [Leaf(size_name(name), (), I64.numpy) for name in program.symbols]
-        inside = [*plan.arguments, *[None] * count]
-        return self.captured(program.imported, program.tree, (*arguments, *sizes), padded, inside)
+        plan = replace(plan, arguments=[*plan.arguments, *[None] * count])
+        return self.captured(program.imported, program.tree, (*arguments, *sizes), padded, plan)
 
     def call_shapes(self, leaves: Sequence[Any]) -> CallShapes | None:
         """The sizes that vary by the program itself; None if only its user knows them."""
@@ -247,9 +247,7 @@ class TorchProgram:
     def lowered(self, program: Imported, tree: Any, call: Tensors) -> Captured:
         """The program with the shardings of its arguments."""
         arguments = self.arguments(call)
-        return self.captured(
-            program, tree, arguments, call, self.shardings(arguments, call).arguments
-        )
+        return self.captured(program, tree, arguments, call, self.shardings(arguments, call))
 
     def captured(
         self,
@@ -257,41 +255,39 @@ class TorchProgram:
         tree: Any,
         arguments: tuple[Leaf, ...],
         call: Tensors,
-        inside: list[Spelled],
+        plan: PlannedShardings,
     ) -> Captured:
         """The program with its shardings."""
-        options, count = self.options, len(program.updated)
-        if splits_heads(options.plan, options.our_mesh):
+        options, inside = self.options, plan.arguments
+        if splits_heads(options.our_mesh):
             program = replace(program, module=unmerge_batches(program.module))
-        outputs = program.module.function("main").result_types[count:]
-        names = [f"new {arguments[n].name}" for n in program.updated]
-        names += [f"result {n}" for n in range(len(outputs))]
-        results = tuple(map(_result, names, program.module.function("main").result_types))
-        arguments = _donated(arguments, program.updated, call.overlapping)
+        types = program.module.function("main").result_types[len(program.updated) :]
+        returned = [_result(f"result {n}", type) for n, type in enumerate(types)]
+        outside = output_shardings(options.out_shardings, returned)
+        mesh = mesh_of(options.mesh, [*inside, *outside, *held_shardings(program.module)])
+        places, overlapping = tuple[int, ...](), call.overlapping
+        fused = split_fused(program, arguments, plan, mesh)
+        if fused is not None:
+            program, arguments, inside = fused.program, fused.arguments, fused.shardings
+            places = fused.places
+            overlapping = frozenset([n for n, place in enumerate(places) if place in overlapping])
+        results = (*[_new(arguments[n]) for n in program.updated], *returned)
+        arguments = _donated(arguments, program.updated, overlapping)
         if program.is_seeded:
+            # The last argument is drawn by the run: it is not a value of the call.
             arguments, inside = (*arguments, Leaf(SEED, (), I64.numpy)), [*inside, None]
         # An argument that is updated in place keeps its sharding: the new value goes where it was.
-        outside = [inside[n] for n in program.updated]
-        outside += output_shardings(options.out_shardings, results[count:])
-        mesh = mesh_of(options.mesh, [*inside, *outside, *held_shardings(program.module)])
+        outside = [*[inside[n] for n in program.updated], *outside]
         in_shardings = shardings_of("the sharding of", inside, arguments, mesh)
         out_shardings = shardings_of("the sharding of", outside, results, mesh)
-        # Before fused parameters are split, which renumbers the arguments.
-        counted = counted_updates(program)
-        fused = split_fused(program.module, arguments, inside, in_shardings, mesh)
-        places: tuple[int, ...] = ()
-        if fused is not None:
-            program, arguments = replace(program, module=fused.module), fused.arguments
-            # The seed, the last argument, is drawn by the run: it is not a value of the call.
-            places = fused.places[:-1] if program.is_seeded else fused.places
-            in_shardings = shardings_of("the sharding of", fused.shardings, arguments, mesh)
         takes = [*zip(arguments, in_shardings, strict=True)]
         module = annotate(program.module, mesh, takes, [*zip(results, out_shardings, strict=True)])
         module = place_constraints(module, mesh)
         packing = Packing(tree, program.outputs, program.updated)
         return Captured(
             module, mesh, None, packing, arguments, results,
-            updated=program.updated, counted=counted, is_seeded=program.is_seeded,
+            updated=program.updated, counted=counted_updates(program),
+            is_seeded=program.is_seeded,
             places=places,
         )  # fmt: skip
 
@@ -354,9 +350,7 @@ class TorchProgram:
 
     def to_program(self, value: Any, leaf: Leaf) -> Any:
         """The tensor's own memory, without a copy: a call returns only when the program is done."""
-        if leaf.part is not None:
-            dim, start, end = leaf.part
-            value = value.detach().narrow(dim, start, end - start)
+        value = leaf.part_of(value)
         if value.device.type != "cpu":  # a program on that device takes it as it is
             return Writable(value) if leaf.donated else value
         if leaf.donated:
@@ -425,6 +419,11 @@ def _static(leaf: Any) -> Hashable:
 def leaf_of(name: str, value: Any) -> Leaf:
     """A tensor by its name, shape and type."""
     return Leaf(name, tuple(value.shape), dtype_of_torch(value.dtype).numpy)
+
+
+def _new(leaf: Leaf) -> Leaf:
+    """The new value of an argument."""
+    return Leaf(f"new {leaf.name}", leaf.shape, leaf.dtype)
 
 
 def _result(name: str, type: Any) -> Leaf:

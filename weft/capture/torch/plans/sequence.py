@@ -10,6 +10,7 @@ from typing import Any
 from weft.capture.captured import Leaf
 from weft.capture.torch.constrain import Hooks, define_constraint, sharding_text
 from weft.capture.torch.plans.ready import (
+    DATA,
     PLANS,
     MeshRoles,
     is_transposed,
@@ -30,11 +31,9 @@ def splits_sequences(plan: object) -> bool:
     return isinstance(plan, str) and plan in PLANS and "sp" in plan.split("+")
 
 
-def splits_heads(plan: object, mesh: Mesh | None) -> bool:
-    """Whether a ready-made plan has tensor parallelism in it."""
-    if mesh is None or not mesh_roles(mesh).tensor:
-        return False
-    return plan in (None, "auto") or (isinstance(plan, str) and "tp" in plan.split("+"))
+def splits_heads(mesh: Mesh | None) -> bool:
+    """Whether a mesh has axes that may split more than the batch."""
+    return mesh is not None and any(size > 1 and axis not in DATA for axis, size in mesh.axes)
 
 
 @contextmanager
@@ -163,5 +162,11 @@ def _with_lead(value: Value, lead: tuple[int, ...]) -> Value | None:
         return apply(Transpose((*range(len(lead)), *order)), inner, loc=node.loc).results[0]
     if not isinstance(node.op, Reshape):
         return None
-    given, flat = tensor_of(node.operands[0]).sizes, tensor_of(value).sizes
-    return node.operands[0] if given == (*lead, *flat[1:]) else None
+    (source,), type = node.operands, tensor_of(value)
+    given, rows = tensor_of(source).sizes, type.sizes[1:]
+    if given == (*lead, *rows):
+        return source
+    # Heads that queries share are two dims, or one.
+    if len(given) <= type.rank or given[-len(rows) :] != rows:
+        return None
+    return apply(Reshape(type.with_shape((*lead, *rows))), source, loc=node.loc).results[0]

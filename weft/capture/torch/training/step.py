@@ -237,7 +237,7 @@ class TrainingStep(TorchProgram):
             held = _on_mesh(in_shardings[places[id(each)]])
             sums.append(sum_sharding(held, each.dim(), split.values()))
         step = AccumulatedStep(gradients, update, parts, split, sums).module(self.name, typed)
-        return self.captured(step, after.outputs, arguments, call, plan.arguments)
+        return self.captured(step, after.outputs, arguments, call, plan)
 
     def _part_of(self, args: Any, kwargs: Any) -> Any:
         """The first part of a batch, as it is exported for."""
