@@ -217,7 +217,7 @@ TRANSFORMERS = (
     _row("opt", "text", "OPTForCausalLM", "OPTConfig",
          _TOKENS | {"hidden_size": 32, "ffn_dim": 64, "num_hidden_layers": 2,
                     "num_attention_heads": 4, "max_position_embeddings": 64,
-                    "word_embed_proj_dim": 32}, _ids, in_evaluation=_DROPS),
+                    "word_embed_proj_dim": 32}, _ids),
     _row("bloom", "text", "BloomForCausalLM", "BloomConfig",
          {"vocab_size": WORDS, "hidden_size": 32, "n_layer": 2, "n_head": 4}, _ids),
     _row("falcon", "text", "FalconForCausalLM", "FalconConfig",
@@ -241,11 +241,9 @@ TRANSFORMERS = (
     # Encoders with decoders
     _row("t5", "text", "T5ForConditionalGeneration", "T5Config", _T5, _pairs),
     _row("bart", "text", "BartForConditionalGeneration", "BartConfig",
-         _SEQ2SEQ | _TOKENS | {"max_position_embeddings": 64, "decoder_start_token_id": 1}, _pairs,
-         in_evaluation=_DROPS),
+         _SEQ2SEQ | _TOKENS | {"max_position_embeddings": 64, "decoder_start_token_id": 1}, _pairs),
     _row(
         "whisper", "audio", "WhisperForConditionalGeneration", "WhisperConfig", _WHISPER, _speech,
-        in_evaluation=_DROPS,
     ),
     _row("wav2vec2", "audio", "Wav2Vec2Model", "Wav2Vec2Config", _WAV2VEC, _waves,
          in_evaluation=_DROPS),

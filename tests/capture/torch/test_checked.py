@@ -54,3 +54,27 @@ def test_chunks_of_a_loss_are_the_compilers():
         return F.linear_cross_entropy(x, w, target, options=options())
 
     torch.testing.assert_close(weft.compile(loss)(x, w, target), loss(x, w, target))
+
+
+class Dropping(torch.nn.Module):
+    """Layers that are left out with a probability, as Hugging Face's models write it."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.layers, self.rate = torch.nn.ModuleList([torch.nn.Linear(4, 4) for _ in "ab"]), rate
+
+    def forward(self, x):
+        for layer in self.layers:
+            if self.training:
+                chance = torch.rand([])
+                if chance < self.rate:
+                    continue
+            x = torch.tanh(layer(x))
+        return x
+
+
+def test_layers_that_are_never_dropped():
+    module, x = Dropping(0.0), torch.randn(8, 4)
+    torch.testing.assert_close(weft.compile(module, target="numpy")(x), module(x).detach())
+    with pytest.raises(weft.errors.WeftError, match="it branches on elements of a tensor"):
+        weft.compile(Dropping(0.5), target="numpy")(x)

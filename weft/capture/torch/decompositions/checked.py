@@ -9,6 +9,8 @@ from itertools import combinations as combinations_without
 from itertools import combinations_with_replacement
 from typing import Any
 
+_DRAWN = "_weft_drawn"  # an attribute of a single number of `torch.rand`
+
 
 def cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
     """The covariance of rows, of which columns are observations."""
@@ -213,12 +215,25 @@ def without_checks() -> Any:
     if chunked := getattr(torch.nn.functional, "linear_cross_entropy", None):  # of PyTorch 2.13
         replacements[chunked] = linear_cross_entropy
 
+    less = (torch.lt, torch.Tensor.lt, torch.Tensor.__lt__)
+
     class WithoutChecks(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
-        """Calls of these functions are calls of their replacements."""
+        """Calls of these functions are calls of their replacements.
+
+        Layers that are dropped with a probability of 0, `if torch.rand([]) < 0.0`, branch on no
+        element: a number of `rand` is at least 0.
+        """
 
         def __torch_function__(
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            return replacements.get(function, function)(*args, **(kwargs or {}))
+            if function in less and getattr(args[0], _DRAWN, False):
+                bound = args[1]
+                if isinstance(bound, int | float) and bound <= 0:
+                    return torch.tensor(False)
+            made = replacements.get(function, function)(*args, **(kwargs or {}))
+            if function is torch.rand and not made.dim():
+                setattr(made, _DRAWN, True)
+            return made
 
     return WithoutChecks
