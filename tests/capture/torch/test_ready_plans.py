@@ -60,6 +60,14 @@ def test_tensor_parallelism_by_names_and_shapes() -> None:
     assert made["tokens"] == P(("data",)) and made["scale"] is None and made["odd"] is None
 
 
+def test_biases_follow_their_weights_and_tables_their_class() -> None:
+    layers = {"into": nn.Linear(8, 32), "back": nn.Linear(32, 8), "places": nn.Embedding(4, 8)}
+    made = planned("tp", Mesh(tp=4), nn.ModuleDict(layers))
+    assert made["into.bias"] == P(("tp",), priorities=[0])
+    assert made["back.bias"] == P(None, priorities=[0])
+    assert made["places.weight"] == P(None, None, priorities=[0, 0])
+
+
 def test_a_models_own_plan_is_followed() -> None:
     made = planned("tp", Mesh(tp=4), Planned())
     assert made["up.weight"] == P(("tp",), None, priorities=[0, 0])

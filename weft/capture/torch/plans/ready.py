@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 from weft.capture.captured import Leaf
@@ -169,9 +168,14 @@ def _tensor_dims(
     if styles:
         dim = _dim_of_style(style, rank)
     else:
+        # A bias belongs to the columns of its layer's weight.
+        weight = _weight_of(module, path) if kind == "bias" else None
+        shape = leaf.shape if weight is None else tuple(weight.shape)
         # A layer that keeps its weight as (in, out) is judged by its shape the other way around.
-        turned = replace(leaf, shape=leaf.shape[::-1]) if is_transposed(module, path) else leaf
+        turned = shape[::-1] if is_transposed(module, path) else shape
         dim = _dim_by_shape(turned, path, kind, _is_embedding(module, path))
+        if weight is not None and dim != 0:
+            return []
     if dim is not None and is_transposed(module, path):
         dim = 1 - dim if rank == 2 else (None if dim == 1 else dim)
     return [] if dim is None else [(dim, axes.tensor)]
@@ -186,21 +190,30 @@ def _dim_of_style(style: str | None, rank: int) -> int | None:
     return _VOCABULARY.get(style or "") if rank == 2 else None
 
 
-def _dim_by_shape(leaf: Leaf, path: str, kind: str, is_embedding: bool) -> int | None:
+def _dim_by_shape(shape: tuple[int, ...], path: str, kind: str, is_embedding: bool) -> int | None:
     """Columns of layers that widen or open a block, rows of those that narrow or close one."""
     if is_embedding or "embed" in path or "lm_head" in path:
-        return 0 if len(leaf.shape) == 2 and leaf.shape[0] > leaf.shape[1] else None
+        return 0 if len(shape) == 2 and shape[0] > shape[1] else None
     last = path.rpartition(".")[2]
-    if len(leaf.shape) == 2:
-        out, into = leaf.shape
+    if len(shape) == 2:
+        out, into = shape
         if out > into:
             return 0
         if out < into:
             return 1
         return 0 if _OPENS.search(last) else 1 if _CLOSES.search(last) else None
-    if len(leaf.shape) == 1 and kind == "bias" and _OPENS.search(last):
+    if len(shape) == 1 and kind == "bias" and _OPENS.search(last):
         return 0
     return None
+
+
+def _weight_of(module: Any, path: str) -> Any:
+    """The weight of the layer that a bias belongs to, if that is a matrix."""
+    try:
+        weight = None if module is None else getattr(module.get_submodule(path), "weight", None)
+    except AttributeError:
+        return None
+    return weight if getattr(weight, "ndim", 0) == 2 else None
 
 
 def is_transposed(module: Any, path: str) -> bool:
