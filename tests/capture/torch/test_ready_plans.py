@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 
@@ -66,6 +67,41 @@ def test_biases_follow_their_weights_and_tables_their_class() -> None:
     assert made["into.bias"] == P(("tp",), priorities=[0])
     assert made["back.bias"] == P(None, priorities=[0])
     assert made["places.weight"] == P(None, None, priorities=[0, 0])
+
+
+class SharedKeys(nn.Module):
+    """Attention of two queries to each key, with a configuration as Hugging Face's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = SimpleNamespace(num_key_value_heads=2)
+        self.q_proj, self.o_proj = nn.Linear(16, 16), nn.Linear(16, 16)
+        self.k_proj, self.v_proj = nn.Linear(16, 8), nn.Linear(16, 8)
+
+    def forward(self, x):
+        layers = (self.q_proj, self.k_proj, self.v_proj)
+        q, k, v = (layer(x).unflatten(-1, (-1, 4)).transpose(1, 2) for layer in layers)
+        made = nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+        return self.o_proj(made.transpose(1, 2).flatten(2))
+
+
+def test_devices_beyond_the_heads_have_copies() -> None:
+    """No head of keys and values is split, which would have to be exchanged."""
+    torch.manual_seed(0)
+    model, x = SharedKeys().eval(), torch.randn(2, 6, 16)
+    outer = nn.ModuleDict({"attention": model})
+    made = planned("tp", Mesh(tp=4), outer)
+    assert made["attention.k_proj.weight"] == P(("tp:(1)2",), None, priorities=[0, 0])
+    assert made["attention.v_proj.bias"] == P(("tp:(1)2",), priorities=[0])
+    assert made["attention.q_proj.weight"] == P(("tp",), None, priorities=[0, 0])
+    model.config.num_key_value_heads = 1
+    assert planned("tp", Mesh(tp=4), outer)["attention.k_proj.bias"] == P(None, priorities=[0])
+    model.config.num_key_value_heads = 2
+    compiled = weft.compile(model, x, mesh=Mesh(tp=4), target="numpy")
+    torch.testing.assert_close(compiled(x), model(x).detach())
+    assert [(row.name, row.count) for row in compiled.collectives()] == [
+        ("stablehlo.all_reduce", 1)
+    ]
 
 
 def test_a_models_own_plan_is_followed() -> None:

@@ -43,6 +43,7 @@ _EXPERTS = re.compile(r"(^|\.)experts\.[a-z_]\w*$")
 _OPENS = re.compile(
     r"(^|[._])(q|k|v|qkv|query|key|value|in_proj|c_attn|c_fc|gate|up|fc1|w1|w3|wi)($|[._])"
 )
+_SHARED = re.compile(r"(^|[._])(k|v|key|value)(_proj)?$")  # layers of keys and values
 _CLOSES = re.compile(r"(^|[._])(o|out|out_proj|c_proj|proj|dense|down|fc2|w2|wo)($|[._])")
 
 
@@ -58,8 +59,12 @@ class MeshRoles:
 
     def divide(self, size: int, axes: Sequence[str]) -> bool:
         """Whether a size can be split evenly along axes."""
-        count = math.prod([self.sizes[axis] for axis in axes])
+        count = math.prod([self.size(axis) for axis in axes])
         return count > 1 and size % count == 0
+
+    def size(self, axis: str) -> int:
+        """The size of an axis, or of a part of one, `tp:(1)2`."""
+        return self.sizes[axis] if axis in self.sizes else int(axis.rpartition(")")[2])
 
 
 def ready_plan(
@@ -178,7 +183,35 @@ def _tensor_dims(
             return []
     if dim is not None and is_transposed(module, path):
         dim = 1 - dim if rank == 2 else (None if dim == 1 else dim)
-    return [] if dim is None else [(dim, axes.tensor)]
+    along = _head_axes(module, path, axes)
+    return [(dim, along)] if along and dim is not None else []
+
+
+def _head_axes(module: Any, path: str, axes: MeshRoles) -> tuple[str, ...]:
+    """The axes that split a layer; of keys and values only so far as there are heads.
+
+    The other devices have copies: parts of a head would have to be exchanged.
+    """
+    count = _shared_heads(module, path) if _SHARED.search(path) else None
+    if count is None or len(axes.tensor) != 1:
+        return axes.tensor
+    (axis,) = axes.tensor
+    whole = axes.sizes[axis]
+    devices = math.gcd(whole, count)
+    return axes.tensor if devices == whole else () if devices == 1 else (f"{axis}:(1){devices}",)
+
+
+def _shared_heads(module: Any, path: str) -> int | None:
+    """The heads of keys and values by the configuration of the nearest module around a layer."""
+    while module is not None and path:
+        path = path.rpartition(".")[0]
+        try:
+            config = getattr(module.get_submodule(path), "config", None)
+        except AttributeError:
+            return None
+        if isinstance(count := getattr(config, "num_key_value_heads", None), int):
+            return count
+    return None
 
 
 def _dim_of_style(style: str | None, rank: int) -> int | None:
@@ -197,7 +230,8 @@ def _dim_by_shape(shape: tuple[int, ...], path: str, kind: str, is_embedding: bo
     last = path.rpartition(".")[2]
     if len(shape) == 2:
         out, into = shape
-        if out > into:
+        # Keys that several queries share are narrower than what they are computed of.
+        if out > into or _SHARED.search(last):
             return 0
         if out < into:
             return 1
