@@ -157,7 +157,9 @@ def test_an_error_that_a_script_makes_of_a_lost_worker():
         except WorkerLost as error:
             raise KeyError("loss") from error
     except KeyError as error:
-        assert note_of(1, error, 7) == FailureNote(1, "KeyError: 'loss'", 3, 7)
+        assert error.__traceback__ is not None
+        line = f'{__file__}:{error.__traceback__.tb_lineno}  raise KeyError("loss") from error'
+        assert note_of(1, error, 7) == FailureNote(1, f"KeyError: 'loss'\n  --> {line}", 3, 7)
 
 
 def test_fewer_workers():

@@ -118,7 +118,8 @@ def test_a_worker_that_fails_before_it_joins(tmp_path: Path):
     script.write_text("raise ValueError('no data')")
     ran = weft_launch(str(script))
     assert ran.returncode == 1 and "fork_server" not in ran.stderr
-    assert "exited with status 1\n   |  ValueError: no data\nhelp: " in ran.stderr
+    line = f"   |    --> {script}:1  raise ValueError('no data')\n"
+    assert f"exited with status 1\n   |  ValueError: no data\n{line}help: " in ran.stderr
 
 
 @pytest.mark.skipif(not CAN_FORK, reason="workers are forked on Linux")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -10,6 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
+
+from weft.workers import launch as launching
+from weft.workers.launch import GRACE
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="by prctl, on Linux")
 ROOT = Path(__file__).parents[2]
@@ -80,3 +84,47 @@ def test_output_that_is_read_no_longer(tmp_path: Path):
     lines = launcher.stderr.read().splitlines()
     launcher.stderr.close()
     assert not any(line.startswith(("Exception", "error")) for line in lines), lines
+
+
+def test_an_interrupt_before_the_workers_run(tmp_path: Path):
+    """A script that has not begun leaves nothing to wait for."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    launcher = subprocess.Popen(
+        [sys.executable, "-m", "weft", "launch", str(tmp_path / "script.py")],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    )
+    end = time.monotonic() + LIMIT
+    while not [*tmp_path.glob("weft-launch-*")] and time.monotonic() < end:
+        time.sleep(0.01)
+    os.killpg(launcher.pid, signal.SIGINT)
+    assert launcher.communicate(timeout=GRACE)[1] == "interrupted\n" and launcher.returncode == 130
+    assert not [*tmp_path.glob("weft-*")], "files of the attempt"
+
+
+LEFT_OVER = """
+import os, subprocess, sys, threading, time
+if os.environ["RANK"] == "0":
+    print(subprocess.Popen(["sleep", "60"]).pid)  # which has the output of this worker, too
+    sys.exit()
+threading.Thread(target=time.sleep, args=(60,)).start()
+raise ValueError("no data")
+"""
+
+
+def test_processes_and_threads_that_workers_leave_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Neither an open output nor a thread keeps the job from ending."""
+    monkeypatch.setattr(launching, "GRACE", 0.5)
+    (tmp_path / "script.py").write_text(LEFT_OVER)
+    began, out, err = time.monotonic(), io.StringIO(), io.StringIO()
+    job = launching.LaunchJob([str(tmp_path / "script.py")], 2)
+    ended = launching.launch(job, out=out, err=err)
+    os.kill(int(out.getvalue().split()[-1]), signal.SIGKILL)
+    assert time.monotonic() - began < LIMIT / 2
+    assert (ended.status, ended.rank, ended.reason) == (1, 1, "failed, and did not end")
+    line = f'{tmp_path / "script.py"}:7  raise ValueError("no data")'
+    assert ended.error == f"ValueError: no data\n  --> {line}", err.getvalue()

@@ -36,8 +36,7 @@ class UserContext:
         if not self.frames:
             return "an unknown line"
         file, line, _ = self.frames[0]
-        source = linecache.getline(file, line).strip()
-        return f"{file}:{line}  {source[:120]}" if source else f"{file}:{line}"
+        return line_at(file, line)
 
     def __str__(self) -> str:
         """All lines of the stack, innermost first."""
@@ -67,7 +66,7 @@ class ContextRegistry:
             code = frame.f_code
             is_user = users.get(code.co_filename)
             if is_user is None:
-                is_user = users[code.co_filename] = _is_users(frame)
+                is_user = users[code.co_filename] = is_users(frame)
             if is_user:
                 # By the offset of the bytecode: two calls in one line are two sites.
                 site = (code.co_filename, code.co_firstlineno, code.co_name, frame.f_lasti)
@@ -80,7 +79,7 @@ class ContextRegistry:
         frames: list[tuple[str, int, str]] = []
         at: FrameType | None = frame
         while at is not None and len(frames) < _DEPTH:
-            if _is_users(at):
+            if is_users(at):
                 frames.append((at.f_code.co_filename, at.f_lineno, at.f_code.co_name))
             at = at.f_back
         with self._lock:
@@ -100,7 +99,25 @@ class ContextRegistry:
         return self._by_id.get(id)
 
 
-def _is_users(frame: FrameType) -> bool:
+def line_at(file: str, line: int) -> str:
+    """`train.py:41  loss = step(x)`: a line of a file."""
+    source = linecache.getline(file, line).strip()
+    return f"{file}:{line}  {source[:120]}" if source else f"{file}:{line}"
+
+
+def users_line(thread: threading.Thread) -> str:
+    """The line of the user's code that a thread runs now, or calls others from; empty if none."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    while frame is not None and not is_users(frame):
+        frame = frame.f_back
+    if frame is None:
+        return ""
+    # Between the lines of a function it is on none.
+    return line_at(frame.f_code.co_filename, frame.f_lineno or frame.f_code.co_firstlineno)
+
+
+def is_users(frame: FrameType) -> bool:
+    """Whether a frame is of the user's code."""
     package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
     file = frame.f_code.co_filename
     # By its file, too: the launcher's process that workers are forked from is `__main__`.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -18,7 +20,7 @@ from weft.recording import recorder
 from weft.workers.clocks import measure_offset
 from weft.workers.coordination import CoordinationClient, JoinedWorker, KeyValues
 from weft.workers.device_groups import DeviceGroups
-from weft.workers.failure import WorkerLost, note_of, write_note
+from weft.workers.failure import ERROR_FILE, WorkerLost, note_of, write_note
 from weft.workers.gloo import Gloo, store_of
 from weft.workers.launch_store import launch_store
 from weft.workers.local_gpu import choose_gpu
@@ -136,6 +138,7 @@ class Failures:
 
     def __init__(self, me: WorkerRank) -> None:
         self.me, self.before = me, sys.excepthook
+        self.path = os.environ.get(ERROR_FILE)  # now: the script may change its environment
         self.cluster: Cluster | None = None
         sys.excepthook = self.report
 
@@ -149,10 +152,12 @@ class Failures:
     ) -> None:
         """Report the error that ends this worker, then print it."""
         try:
+            if kind is KeyboardInterrupt and threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGINT, signal.SIG_IGN)  # launchers repeat it
             step = 0 if self.cluster is None else self.cluster.coordination.activity.step
             note = note_of(self.me.rank, error, step)
             # To the launcher's file first: the store may be gone with the worker that serves it.
-            write_note(note)
+            write_note(note, self.path)
             if self.cluster is not None:
                 self.cluster.coordination.fail(note)
         except Exception as trouble:  # noqa: BLE001  # the error itself must be seen

@@ -18,6 +18,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Protocol, TypeVar
 
+from weft.array.context import users_line
 from weft.errors import WeftError
 from weft.native.forks import fork_tracked
 from weft.records import dataclass
@@ -229,7 +230,8 @@ class CoordinationClient:
         age = time.time() - beat["time"]
         life = f"is dead or stopped: no sign of life for {age:.0f} s" if age > STALE else "is alive"
         life = f"was last heard of {age:.0f} s ago" if is_gone else life
-        return f"{before}worker {cause} {life}; at step {beat['step']} it {beat['doing']}"
+        line = f"; its script is at {beat['line']}" if beat.get("line") else ""
+        return f"{before}worker {cause} {life}; at step {beat['step']} it {beat['doing']}{line}"
 
     def _claim(self, key: str, text: str) -> str:
         """Set a key that no worker has set; its value then, that of the first worker."""
@@ -280,7 +282,12 @@ class CoordinationClient:
         # A wait blocks its connection, and others must see that this worker is alive meanwhile.
         store = self.store.clone()
         while True:
-            now = {"time": time.time(), "step": self.activity.step, "doing": self.activity.doing}
+            now = {
+                "time": time.time(),
+                "step": self.activity.step,
+                "doing": self.activity.doing,
+                "line": users_line(threading.main_thread()),
+            }
             try:
                 store.set(f"beat/{self.me.rank}", json.dumps(now))
             except Exception:  # noqa: BLE001  # the store ended: so do the workers

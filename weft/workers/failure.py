@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import os
 import time
+import traceback
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
+from weft.array.context import is_users, line_at
 from weft.errors import WeftError
 from weft.ir.location import Location
 from weft.records import dataclass
@@ -50,11 +52,18 @@ def note_of(rank: int, error: BaseException, step: int = 0) -> FailureNote:
 
 
 def _text(error: BaseException) -> str:
-    """An error without the op's text, which the worker's own output has."""
-    if not isinstance(error, WeftError):
-        return f"{type(error).__name__}: {error}"
-    where = f"\n  --> {error.loc.describe()}" if error.loc is not None and error.loc.known else ""
-    return f"{error.message}{where}\nhelp: {error.help}"
+    """An error without the op's text, which the worker's own output has, and the user's line."""
+    # Of the traceback, unless the error knows it: that which called Weft or another library.
+    steps = traceback.walk_tb(error.__traceback__)
+    places = [line_at(frame.f_code.co_filename, line) for frame, line in steps if is_users(frame)]
+    if isinstance(error, WeftError):
+        if error.loc is not None and error.loc.known:
+            places = [error.loc.describe()]
+        message, help_ = error.message, f"\nhelp: {error.help}"
+    else:
+        message, help_ = f"{type(error).__name__}: {error}".rstrip(": "), ""
+    where = f"\n  --> {places[-1]}" if places else ""
+    return f"{message}{where}{help_}"
 
 
 def root_cause(rank: int, notes: Mapping[int, FailureNote]) -> int:
@@ -67,9 +76,9 @@ def root_cause(rank: int, notes: Mapping[int, FailureNote]) -> int:
     return seen[-1]
 
 
-def write_note(note: FailureNote) -> None:
+def write_note(note: FailureNote, path: str | None = None) -> None:
     """Write a note to the launcher's file, if it names one."""
-    path = os.environ.get(ERROR_FILE)
+    path = os.environ.get(ERROR_FILE) if path is None else path
     if not path:
         return
     message = {"message": note.error, "extraInfo": {"timestamp": str(int(time.time()))}}

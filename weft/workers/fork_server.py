@@ -1,8 +1,8 @@
 """The fork server: a process that imports the workers' modules once, and forks the workers.
 
-`python -m weft.workers.fork_server FD` reads the workers to start, as JSON, from a pipe, and writes
-there the process ids and exit codes. Imports take longer than everything else until a first step,
-so workers of one host share them.
+`python -m weft.workers.fork_server FD PID` reads the workers to start, as JSON, from a socket of
+the launcher with that process id, and writes there the process ids and exit codes. Imports take
+longer than everything else until a first step, so workers of one host share them.
 """
 
 from __future__ import annotations
@@ -17,39 +17,52 @@ import runpy
 import signal
 import socket
 import sys
+import threading
 import traceback
 import types
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from weft.errors import WeftError
 from weft.ir.gc_pause import importing
 from weft.recording import FOLDER
+from weft.workers import forked
 from weft.workers.failure import ERROR_FILE, note_of, write_note
-from weft.workers.forked import end_with_parent
+from weft.workers.forked import end_with_parent, release_signals
 from weft.workers.local_gpu import choose_gpu
 from weft.workers.preload import preloaded
 
-_OWN = (__file__, "<frozen runpy>")
+# Files whose frames are those of a worker's start, or of an interrupt.
+_OWN = (__file__, forked.__file__, signal.__file__, "<frozen runpy>")
 
 
-def main(control: socket.socket) -> Callable[[], object]:
+def main(control: socket.socket, launcher: int) -> Callable[[], object]:
     """Fork the workers and wait for them; a worker itself returns the script to run."""
     # Before anything else: a launcher that is killed must not leave workers behind.
     end_with_parent(signal.SIGTERM)
     # A terminal sends Ctrl-C to all processes; the workers are told by it, and by the launcher.
     interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    release_signals()
     lines = control.makefile("rw", encoding="utf-8")
-    job: dict[str, Any] = json.loads(lines.readline())
+    text = ""
+    with suppress(OSError):
+        text = lines.readline()
+    if not text or os.getppid() != launcher:
+        os._exit(1)  # the launcher ended before it was watched
+    job: dict[str, Any] = json.loads(text)
     preload(job["command"])
     ranks: dict[int, int] = {}
     parent = os.getpid()
+    # An interrupt of a worker waits until it has a handler for it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     for worker in job["workers"]:
         pid = os.fork()
         if pid == 0:
             control.detach()  # the parent's; a worker's exit must not close it twice
-            signal.signal(signal.SIGINT, interrupt)
+            own = interrupt is signal.default_int_handler
+            signal.signal(signal.SIGINT, _interrupt if own else interrupt)
             return _become(worker, job["command"], parent)
         ranks[pid] = worker["rank"]
         print(json.dumps({"rank": worker["rank"], "pid": pid}), file=lines, flush=True)
@@ -92,10 +105,25 @@ def _become(worker: dict[str, Any], command: Sequence[str], parent: int) -> Call
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed()  # workers would draw the same numbers
     choose_gpu()
-    sys.excepthook = _report
+    sys.excepthook = partial(_report, os.environ[ERROR_FILE], worker["rank"])
+    release_signals()
     # At the very end: to look for cycles among all that is imported takes most of a second.
     atexit.register(gc.freeze)
     return _script(command)
+
+
+def _interrupt(number: int, frame: types.FrameType | None) -> None:
+    """Raise KeyboardInterrupt; a moment later inside of a callback of the garbage collector.
+
+    JAX has one, and Python ignores what it raises.
+    """
+    callbacks = [getattr(each, "__code__", None) for each in gc.callbacks]
+    if frame is not None and frame.f_code in callbacks:
+        again = threading.Timer(0.01, os.kill, (os.getpid(), number))
+        again.daemon = True
+        again.start()
+    else:
+        signal.default_int_handler(number, frame)
 
 
 def _stream(fd: int, before: Any) -> io.TextIOWrapper:
@@ -118,16 +146,21 @@ def _script(command: Sequence[str]) -> Callable[[], object]:
 
 
 def _report(
-    kind: type[BaseException], error: BaseException, trace: types.TracebackType | None
+    path: str,
+    rank: int,
+    kind: type[BaseException],
+    error: BaseException,
+    trace: types.TracebackType | None,
 ) -> None:
-    """Print a traceback from the script on; the launcher gets the error, if it has none yet."""
+    """Print the traceback of the script; the launcher gets the error, if it has none yet."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher repeats what the terminal sent
-    if not os.path.exists(os.environ[ERROR_FILE]):
-        write_note(note_of(int(os.environ["RANK"]), error))
-    while trace is not None and trace.tb_frame.f_code.co_filename in _OWN:
-        trace = trace.tb_next
-    traceback.print_exception(kind, error, trace)
+    if not os.path.exists(path):
+        write_note(note_of(rank, error), path)
+    whole = traceback.TracebackException(kind, error, trace)
+    shown = [frame for frame in whole.stack if frame.filename not in _OWN]
+    whole.stack = traceback.StackSummary.from_list(shown)
+    print("".join(whole.format()), end="", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    main(socket.socket(fileno=int(sys.argv[1])))()
+    main(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))()

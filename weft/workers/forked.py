@@ -10,8 +10,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import field
 from typing import IO
 
@@ -20,11 +20,33 @@ from weft.records import dataclass
 CAN_FORK = sys.platform == "linux"
 _KILLED = -int(signal.SIGKILL)
 _PARENT_DEATH = 1  # prctl's PR_SET_PDEATHSIG
+_ENDING = {signal.SIGINT, signal.SIGTERM} | ({signal.SIGHUP} if os.name == "posix" else set())
 
 
 def end_with_parent(sent: signal.Signals) -> None:
     """Have the kernel send a signal to this process when its parent has ended."""
     ctypes.CDLL(None).prctl(_PARENT_DEATH, int(sent), 0, 0, 0)
+
+
+@contextmanager
+def held_signals() -> Iterator[None]:
+    """Hold back requests to end this process until the block is left.
+
+    Processes that the block starts begin with them held back, too: see `release_signals`.
+    """
+    if os.name != "posix":
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def release_signals() -> None:
+    """Let requests to end reach this process, and those that were held back."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
 
 
 @dataclass(eq=False)
@@ -35,7 +57,7 @@ class ForkedWorker:
     stderr: IO[str]
     pid: int | None = None
     returncode: int | None = None
-    pending: list[int] = field(default_factory=list)  # signals that came before the process
+    fork_server: subprocess.Popen[bytes] | None = None
     ended: threading.Event = field(default_factory=threading.Event)
 
     def poll(self) -> int | None:
@@ -50,12 +72,14 @@ class ForkedWorker:
         return self.returncode
 
     def send_signal(self, sent: int) -> None:
-        """Send a signal to the worker."""
-        if self.pid is None:
-            self.pending.append(sent)
-        elif self.returncode is None:
+        """Send a signal to the worker; one that does not run yet never will."""
+        if self.returncode is not None:
+            return
+        if self.pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, sent)
+        elif self.fork_server is not None:  # workers that it has forked already end with it
+            self.fork_server.kill()
 
     def terminate(self) -> None:
         """Ask the worker to end."""
@@ -69,8 +93,6 @@ class ForkedWorker:
         """Take a report of the fork server: the process id, or the exit code."""
         if pid is not None:
             self.pid = pid
-            for sent in self.pending:
-                self.send_signal(sent)
         if code is not None:
             self.returncode = code
             self.ended.set()
@@ -96,7 +118,7 @@ def fork_workers(
     common = {"OMP_NUM_THREADS", "PYTHONUNBUFFERED"}  # read at the start, and by what is imported
     first = next(iter(environments.values()))
     fork_server = subprocess.Popen(
-        [sys.executable, "-m", "weft.workers.fork_server", str(theirs.fileno())],
+        [sys.executable, "-m", "weft.workers.fork_server", str(theirs.fileno()), str(os.getpid())],
         env={**os.environ, **{name: first[name] for name in common}},
         pass_fds=inherited,
     )
@@ -104,10 +126,13 @@ def fork_workers(
         os.close(fd)
     theirs.close()
     lines = ours.makefile("rw", encoding="utf-8", errors="replace")
-    print(json.dumps({"command": [*command], "workers": listed}), file=lines, flush=True)
+    with suppress(OSError):  # it has ended already
+        print(json.dumps({"command": [*command], "workers": listed}), file=lines, flush=True)
+    for worker in workers.values():
+        worker.fork_server = fork_server
 
     def follow() -> None:
-        with ours, lines:
+        with suppress(OSError, ValueError), ours, lines:  # it was killed while it wrote
             for line in lines:
                 report = json.loads(line)
                 workers[report.pop("rank")].note(**report)
@@ -116,5 +141,5 @@ def fork_workers(
             if worker.returncode is None:
                 worker.note(code=_KILLED)
 
-    threading.Thread(target=follow, name="weft-fork-server").start()
+    threading.Thread(target=follow, name="weft-fork-server", daemon=True).start()
     return workers

@@ -19,13 +19,21 @@ from pathlib import Path
 from typing import TextIO, TypeAlias
 
 from weft.records import dataclass
-from weft.workers.failure import ERROR_FILE, read_note, root_cause
-from weft.workers.forked import CAN_FORK, ForkedWorker, end_with_parent, fork_workers
+from weft.workers.failure import ERROR_FILE, FailureNote, read_note, root_cause
+from weft.workers.forked import (
+    CAN_FORK,
+    ForkedWorker,
+    end_with_parent,
+    fork_workers,
+    held_signals,
+    release_signals,
+)
 from weft.workers.in_ray import RayGang, RayOptions, RayWorker
 from weft.workers.launch_store import LaunchStore
 
 GRACE = 10.0  # seconds for the others to see a failure, and again to end when asked
 POLL = 0.05
+QUIET = 1.0  # seconds without a line after which output that is still open is not awaited
 WorkerProcess: TypeAlias = "subprocess.Popen[str] | ForkedWorker | RayWorker"
 
 
@@ -76,6 +84,7 @@ class Attempt:
     stopped: set[int] = field(default_factory=set)  # workers that the launcher itself ended
     notes: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="weft-launch-")))
     lock: threading.Lock = field(default_factory=threading.Lock)  # whole lines
+    heard: float = 0.0  # when the last line came
     is_unread: bool = False  # whether the reader of the output has closed it
     gang: RayGang | None = None  # of workers in a Ray cluster
     store: LaunchStore | None = None  # of workers that are all on this host
@@ -83,7 +92,8 @@ class Attempt:
     def start(self) -> None:
         """Start every worker of this host, or of a Ray cluster."""
         if self.job.ray is None:
-            self._start_here()
+            with held_signals():  # workers that are started by halves could not be ended
+                self._start_here()
         else:
             self.gang = RayGang(self.job.ray, self.job.workers)
             cores = max(int(self.job.ray.cpus), 1)
@@ -92,7 +102,8 @@ class Attempt:
         for rank, started in self.processes.items():
             assert started.stdout is not None and started.stderr is not None
             for source, sink in ((started.stdout, self.out), (started.stderr, self.err)):
-                reader = threading.Thread(target=self._pass_on, args=(rank, source, sink))
+                copy = (rank, source, sink)
+                reader = threading.Thread(target=self._pass_on, args=copy, daemon=True)
                 reader.start()
                 self.readers.append(reader)
 
@@ -131,6 +142,7 @@ class Attempt:
                     end = "" if line.endswith("\n") else "\n"
                     sink.write(f"[{rank}] {line}{end}")
                     sink.flush()
+                    self.heard = time.monotonic()
             except BrokenPipeError:
                 self.is_unread = True
 
@@ -148,39 +160,58 @@ class Attempt:
                 break
             time.sleep(POLL)
         first = self._failed() if first is None else first
-        for reader in self.readers:
-            reader.join(GRACE)
+        self._finish_output()
         return JobExit(0) if first is None else self._explained(first)
+
+    def _finish_output(self) -> None:
+        """Wait for lines that are on their way.
+
+        A process that a worker has left behind may hold the output open for as long as it runs.
+        """
+        self.heard = time.monotonic()
+        while any(reader.is_alive() for reader in self.readers):
+            # A held lock: the line is there, and its reader is slow.
+            if not self.lock.locked() and time.monotonic() - self.heard > QUIET:
+                return
+            time.sleep(POLL / 5)
 
     def _failed(self) -> int | None:
         """A worker that failed; one that a signal killed before those that saw it go."""
         codes = {rank: p.poll() for rank, p in self.processes.items()}
         # Signals have negative codes and come first: a killed worker is the cause, exits of others
         # follow from it.
-        bad = [(code > 0, rank) for rank, code in codes.items() if code]
+        bad = [(0 if code < 0 else 1, rank) for rank, code in codes.items() if code]
+        # One that has written its note may not end: its threads go on.
+        bad += [(2, rank) for rank, code in codes.items() if code is None and self._note(rank)]
         return min(bad)[1] if bad else None
+
+    def _note(self, rank: int) -> FailureNote | None:
+        return read_note(self.notes / f"{rank}.json")
 
     def _explained(self, first: int) -> JobExit:
         """The worker that is to blame for the first failure that was seen, and how it ended."""
-        found = {rank: read_note(self.notes / f"{rank}.json") for rank in self.processes}
+        found = {rank: self._note(rank) for rank in self.processes}
         notes = {rank: note for rank, note in found.items() if note is not None}
         code = self.processes[first].wait()
         # A worker that a signal killed wrote no note, and is the cause itself.
         rank = root_cause(first, notes)
         waited = next((note for note in notes.values() if note.blames == rank), None)
         note = notes.get(rank, waited)
-        # As a shell reports a process that a signal has ended.
-        status = code if code > 0 else 128 - code
+        # As a shell reports a process that a signal has ended, but for those of the launcher.
+        status = 1 if first in self.stopped else code if code > 0 else 128 - code
         return JobExit(status, rank, self._reason(rank), "" if note is None else note.error)
 
     def _reason(self, rank: int) -> str:
         if rank not in self.processes:
             return "of another host is lost"
+        if rank in self.stopped and (note := self._note(rank)) and note.blames is None:
+            return "failed, and did not end"
         if rank in self.stopped:
             return "hung: it did not reach the collective that the others waited in"
         code = self.processes[rank].wait()
         if code < 0:
-            return f"was killed by {signal.Signals(-code).name}"
+            known = {int(each): each.name for each in signal.Signals}
+            return f"was killed by {known.get(-code, f'signal {-code}')}"
         return f"exited with status {code}" + ("" if code else ", before the others")
 
     def _stop(self, alive: Sequence[int]) -> None:
@@ -210,14 +241,23 @@ class Attempt:
             self.gang.close()
 
     def interrupt(self) -> None:
-        """Pass a keyboard interrupt on, which a terminal sends by itself, and end the rest."""
-        for process in self.processes.values():
-            with suppress(ProcessLookupError):
-                process.send_signal(signal.SIGINT)
-        end = time.monotonic() + GRACE
-        while time.monotonic() < end and self._alive():
-            time.sleep(POLL)
-        self._stop(self._alive())
+        """Pass a keyboard interrupt on, which a terminal sends by itself, and end the rest.
+
+        Another request to end ends them at once.
+        """
+        try:
+            for process in self.processes.values():
+                with suppress(ProcessLookupError):
+                    process.send_signal(signal.SIGINT)
+            end = time.monotonic() + GRACE
+            while time.monotonic() < end and self._alive():
+                time.sleep(POLL)
+            self._stop(self._alive())
+            self._finish_output()
+        except BaseException:
+            for rank in self._alive():
+                self.processes[rank].kill()
+            raise
 
     def _alive(self) -> list[int]:
         return [rank for rank, process in self.processes.items() if process.poll() is None]
@@ -236,15 +276,17 @@ def spawn_workers(
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            preexec_fn=_end_with_launcher if sys.platform == "linux" else None,
+            preexec_fn=_begin if os.name == "posix" else None,
         )
         for rank, environment in environments.items()
     }
 
 
-def _end_with_launcher() -> None:
-    """Have the kernel kill this process when the launcher was killed."""
-    end_with_parent(signal.SIGKILL)
+def _begin() -> None:
+    """Have the kernel kill this worker when the launcher was killed; signals reach it from now."""
+    if sys.platform == "linux":
+        end_with_parent(signal.SIGKILL)
+    release_signals()
 
 
 @contextmanager
