@@ -137,7 +137,9 @@ class Compiled:
         if self._source.is_traced(args, kwargs):
             return self._inlined(*args, **kwargs)
         key, call = self._source.flatten(args, kwargs)
-        known = FastPath(self._ready(key, call), key, call.values)
+        ready = self._ready(key, call)
+        ready.compare_arguments(call.values)
+        known = FastPath(ready, key, call.values)
         if seen is not None:
             self._known[seen] = known
         return known(call.values)
@@ -323,7 +325,8 @@ class Compiled:
                 if workers is not None:
                     workers.coordination.agree(self._source.name, program.digest())
                 captured = replace(captured, kept=())  # it is compiled
-                ready = ReadyProgram(self._source, captured, program, options.sync_every_op)
+                every_op, first = options.sync_every_op, [] if workers is None else [workers]
+                ready = ReadyProgram(self._source, captured, program, every_op, first_run=first)
                 self._keep(key, ready)
             self._last = ready
             return ready

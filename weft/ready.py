@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import field
 from operator import is_
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from weft.array import Array
+from weft.array.exchange import Writable
 from weft.array.host import is_dense
 from weft.capture import Captured, Leaf, Source
 from weft.capture.signature import signature_of
@@ -27,6 +28,10 @@ from weft.run.array_signature import BorrowedStack, KnownParameter, array_signat
 from weft.run.execute import QuickRun, at_once
 from weft.run.host_tensors import HostTensors
 from weft.run.on_device import EnqueuedArrays, EnqueuedTensors, QuickArrays
+from weft.workers import agree_on_arguments
+
+if TYPE_CHECKING:
+    from weft.workers.cluster import Cluster
 
 _NOTES = 4  # the most values of one warning
 _LISTED = 12  # the most arguments, and results, with their own line
@@ -42,6 +47,7 @@ class ReadyProgram:
     program: Program
     sync_every_op: bool
     parameters: dict[int, KnownParameter] = field(default_factory=dict)  # by argument
+    first_run: list[Cluster] = field(default_factory=list)  # the workers, until it has run
 
     def signature(self) -> Signature:
         """The program's signature, as saved with an executable."""
@@ -61,6 +67,23 @@ class ReadyProgram:
             self.source.update(targets, self.captured.updated, results, self.captured.counted)
         made = map(self.source.to_user, results[count:], self.captured.results[count:])
         return [*results[:count], *made]
+
+    def compare_arguments(self, values: Sequence[Any]) -> None:
+        """Before the first run: raise if other workers give other values.
+
+        A run would go on with each worker's own, and results of replicated arguments would differ.
+        """
+        if not self.first_run:
+            return
+        values = self.captured.spread(values)
+        leaves = self.captured.arguments[: len(values)]
+        arrays = dict(zip(leaves, map(self.source.to_program, values, leaves), strict=True))
+        on_host = {
+            leaf.name: array.array if isinstance(array, Writable) else array
+            for leaf, array in arrays.items()
+            if not isinstance(array, Array)  # global already
+        }
+        agree_on_arguments(self.first_run.pop(), self.source.name, on_host)
 
     def check_count(self, values: Sequence[Any]) -> None:
         """Refuse a wrong number of leaves."""

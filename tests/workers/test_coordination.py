@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 import pytest
 
 from tests.run.collectives import Case
@@ -16,6 +17,7 @@ from tests.workers.conftest import joined
 from tests.workers.gloo_processes import GlooProcesses
 from weft.errors import WeftError
 from weft.mesh import Axis, Mesh
+from weft.workers import agree_on_arguments
 from weft.workers.cluster import Cluster
 from weft.workers.failure import WorkerLost, note_of
 from weft.workers.launch import free_port
@@ -72,6 +74,18 @@ def test_programs_that_differ(pair: list[Cluster]):
     assert "worker 0 has compiled train, and worker 1 another program: evaluate" in str(made[0])
     assert "worker 1 has compiled evaluate, and worker 0 another program: train" in str(made[1])
     assert each([lambda c=c: c.coordination.agree("train", "same") for c in pair]) == [None, None]
+
+
+def test_arguments_that_differ(pair: list[Cluster]):
+    weights = [np.arange(100_000.0), np.arange(100_000.0)]
+    weights[1][[5, 7]] = 7, 5  # two elements have changed places
+    made = each([lambda c=c, w=w: agree_on_arguments(c, "step", {"x": np.ones(3), "w": w})
+                 for c, w in zip(pair, weights, strict=True)])  # fmt: skip
+    assert "argument w of step has other values in worker 1 than in worker 0" in str(made[0])
+    assert isinstance(made[0], WorkerLost) and not isinstance(made[1], WorkerLost)
+    for same in (np.zeros((0, 2)), np.array(True), np.ones((3, 1 << 14), "c8").T):
+        made = each([lambda c=c, a=same: agree_on_arguments(c, "step", {"x": a}) for c in pair])
+        assert made == [None, None]
 
 
 def test_a_worker_that_does_not_come(pair: list[Cluster]):

@@ -8,18 +8,31 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from weft.errors import WeftError
 from weft.workers.member import WorkerRank, member
 
 if TYPE_CHECKING:
+    from weft.ir.types import Array
     from weft.mesh import Mesh
     from weft.workers.cluster import Cluster
 
-__all__ = ["WorkerRank", "cluster_holding", "joined_cluster", "made_once", "member", "workers_of"]
+__all__ = [
+    "WorkerRank",
+    "agree_on_arguments",
+    "cluster_holding",
+    "joined_cluster",
+    "made_once",
+    "member",
+    "workers_of",
+]
 
+CHECKED_BYTES = 1 << 14  # of a block that is added to others
 SHARED_BYTES = 1 << 26  # larger contents are processed by every worker itself
 
 
@@ -40,6 +53,24 @@ def made_once(content: bytes, make: Callable[[], str]) -> str:
     from weft.workers import cluster
 
     return cluster.made_once(hashlib.blake2b(content, digest_size=16).hexdigest(), make)
+
+
+def agree_on_arguments(cluster: Cluster, name: str, arguments: Mapping[str, object]) -> None:
+    """Raise unless all workers give the same host arrays, as every argument is a global value."""
+    sums = {key: checksum(each) for key, each in arguments.items() if isinstance(each, np.ndarray)}
+    cluster.coordination.agree_on_values(name, sums)
+
+
+def checksum(array: Array) -> int:
+    """A checksum of an array's bytes, as fast as they are read."""
+    raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    count = raw.size // CHECKED_BYTES
+    if count < 2:
+        return zlib.crc32(raw)
+    blocks, rest = np.split(raw, [count * CHECKED_BYTES])
+    # The sum of all blocks first, which is vectorized.
+    words = blocks.view(np.uint64).reshape(count, -1)
+    return zlib.crc32(rest, zlib.crc32(words.sum(0), zlib.crc32(words.sum(1))))
 
 
 def workers_of(mesh: Mesh) -> WorkerRank | None:

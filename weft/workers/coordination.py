@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, field
 from datetime import timedelta
 from functools import partial
@@ -121,10 +121,7 @@ class CoordinationClient:
         if others:
             theirs = listed[others[0]][0]
             what = "another program" if theirs != name else f"another version of {name}"
-            # The program of most workers, and of two that of the first, is what the job runs.
-            digests = Counter(digest for _, digest in listed.values())
-            job = max(digests, key=lambda each: digests[each])
-            odd = next(rank for rank, (_, theirs) in listed.items() if theirs != job)
+            job, odd = _majority({rank: digest for rank, (_, digest) in listed.items()})
             message = (
                 f"program {number} differs between workers: worker {self.me.rank} has compiled "
                 f"{name}, and {_workers(others)} {what}: {theirs}"
@@ -134,8 +131,28 @@ class CoordinationClient:
                 "shapes, mesh and options"
             )
             if digest == job:
-                raise WorkerLost(message, rank=odd, help=help_)
+                raise WorkerLost(message, rank=odd[0], help=help_)
             raise WeftError(message, help=help_)
+
+    def agree_on_values(self, name: str, sums: Mapping[str, int]) -> None:
+        """Raise unless all workers give a program the same arguments, by name and checksum."""
+        listed = dict(enumerate(self.gather_texts(f"called {name}", json.dumps(sums))))
+        job, odd = _majority(listed)
+        if not odd:
+            return
+        most, other = json.loads(job), json.loads(listed[odd[0]])
+        differing = next((each for each in most if most[each] != other.get(each)), "another")
+        message = (
+            f"argument {differing} of {name} has other values in {_workers(odd)} than in worker "
+            f"{next(rank for rank, text in listed.items() if text == job)}"
+        )
+        help_ = (
+            "every worker gives the same whole array: use the same seeds, and weft.put_local for "
+            "rows of each worker's own"
+        )
+        if self.me.rank in odd:
+            raise WeftError(message, help=help_)
+        raise WorkerLost(message, rank=odd[0], help=help_)
 
     def barrier(self, name: str = "barrier") -> None:
         """Wait until all workers are here."""
@@ -355,6 +372,13 @@ def _network() -> str:
         return os.readlink("/proc/self/ns/net")
     except OSError:  # not Linux
         return ""
+
+
+def _majority(texts: Mapping[int, str]) -> tuple[str, list[int]]:
+    """The text of most workers, of two the first one's, and the workers with others."""
+    counts = Counter(texts.values())
+    job = max(counts, key=lambda each: counts[each])
+    return job, [rank for rank, text in texts.items() if text != job]
 
 
 def _workers(ranks: Sequence[int]) -> str:
