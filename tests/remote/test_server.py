@@ -35,6 +35,29 @@ def test_a_wrong_token_is_refused(serving):
         assert float(np.asarray(client.put(np.ones(1 << 18)))[7]) == 1.0  # both kinds of transfer
 
 
+@pytest.mark.parametrize(
+    ("address", "token", "message"),
+    [
+        ("localhost", None, "'localhost' is not an address"),
+        ("localhost:99999", None, "'localhost:99999' is not an address"),
+        ("localhost:8470", "right-token\n", "the token has characters that no token has"),
+    ],
+)
+def test_addresses_and_tokens_that_cannot_be(address: str, token: str | None, message: str):
+    with pytest.raises(WeftError, match=message):
+        connect(address, token=token, timeout=5)
+
+
+def test_arrays_that_were_dropped_make_room_for_the_next_one(serving):
+    _, address = serving(limits=ServerLimits(arrays=3))
+    with connect(address) as client:
+        arrays = [client.put(np.ones(4, np.float32)) for _ in range(3)]
+        for _ in range(3):
+            arrays.pop()
+            arrays.append(client.put(np.ones(4, np.float32)))
+            assert float(np.asarray(arrays[-1]).sum()) == 4
+
+
 def test_a_transfer_needs_the_token_and_a_session(serving):
     import grpc
 

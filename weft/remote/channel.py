@@ -42,6 +42,18 @@ def open_channel(address: str, certificates: bytes | bool, timeout: float) -> An
     return grpc.secure_channel(address, grpc.ssl_channel_credentials(roots), options)
 
 
+def token_metadata(token: str | None) -> tuple[tuple[str, str], ...]:
+    """The metadata of calls with a token."""
+    if token is None:
+        return ()
+    if not token.isascii() or not token.isprintable():
+        raise WeftError(
+            "the token has characters that no token has, as the end of a line",
+            help="strip what is read from a file: Path(...).read_text().strip()",
+        )
+    return (("authorization", f"Bearer {token}"),)
+
+
 def _channel_options(timeout: float) -> list[tuple[str, int]]:
     """WireMessage sizes, and pings that find within a time that the other side is gone."""
     half = max(int(timeout * 500), 1)  # milliseconds: until a ping, and until it has failed

@@ -55,7 +55,7 @@ def connect(
     """
     check_byte_order()
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise WeftError(f"{address!r} is not an address", help='give "host:port"')
     return DeviceClient(Connection(address, token, _certificates(tls), timeout))
 

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from weft.errors import WeftError
 from weft.ir.types import Array as Numpy
-from weft.remote.channel import connection_error, import_grpc, open_channel
+from weft.remote.channel import connection_error, import_grpc, open_channel, token_metadata
 from weft.remote.wire import (
     CHUNK,
     DOWNLOAD,
@@ -77,7 +77,7 @@ class Connection:
         self.address, self._timeout = address, timeout
         self._grpc = import_grpc("connecting to a server")
         self._channel = open_channel(address, certificates, timeout)
-        self._metadata = () if token is None else (("authorization", f"Bearer {token}"),)
+        self._metadata = token_metadata(token)
         # Reentrant: arrays are dropped by the garbage collector, at any time.
         self._lock = threading.RLock()
         self._pending: dict[int, Reply] = {}

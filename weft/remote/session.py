@@ -75,6 +75,10 @@ class ClientSession:
 
     def handle(self, message: WireMessage) -> None:
         """Handle a request; a failure goes into its reply and into its results."""
+        # What the client dropped makes room for the request, but for its own arguments.
+        fields, free = message.fields, message.fields.get("free", ())
+        kept = {*fields.get("arguments", ()), fields.get("array")}
+        self.free([handle for handle in free if handle not in kept])
         match message.kind:
             case "execute":
                 self._execute(message)
@@ -91,9 +95,7 @@ class ClientSession:
                 self.forget(message["program"])
             case _:
                 pass
-        # After the request: a handle that the client dropped right after its call may be an
-        # argument of it.
-        self.free(message.fields.get("free", ()))
+        self.free([handle for handle in free if handle in kept])
         if message.kind == "free":
             self.reply(encoded("done", op=message["op"], sizes=[]))
 

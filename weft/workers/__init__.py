@@ -66,11 +66,11 @@ def checksum(array: Array) -> int:
     raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     count = raw.size // CHECKED_BYTES
     if count < 2:
-        return zlib.crc32(raw)
+        return zlib.crc32(raw.data)
     blocks, rest = np.split(raw, [count * CHECKED_BYTES])
     # The sum of all blocks first, which is vectorized.
     words = blocks.view(np.uint64).reshape(count, -1)
-    return zlib.crc32(rest, zlib.crc32(words.sum(0), zlib.crc32(words.sum(1))))
+    return zlib.crc32(rest.data, zlib.crc32(words.sum(0), zlib.crc32(words.sum(1))))
 
 
 def workers_of(mesh: Mesh) -> WorkerRank | None:
