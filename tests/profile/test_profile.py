@@ -343,3 +343,23 @@ def test_what_cannot_be_profiled_is_refused(tmp_path, monkeypatch, capsys):
     assert main(["profile", "fails.py", "missing"]) == 3
     assert "the command ended with status 3: nothing is measured" in capsys.readouterr().err
     assert not Path("profile.json").exists() and not [*tmp_path.glob("weft-profile-*")]
+
+
+def test_a_program_that_is_traced_from_two_lines(tmp_path):
+    """Its lines are one, with the call site of the first."""
+    jnp = pytest.importorskip("jax.numpy")
+
+    def f(x):
+        return jnp.tanh(x @ x).sum()
+
+    x = np.ones((16, 16), np.float32)
+    with recording_to(tmp_path):
+        one = weft.compile(f, x)
+        two = weft.compile(f, x)
+        for _ in range(3):
+            one(x).wait()
+            two(x).wait()
+    (program,) = profile(tmp_path).programs
+    assert program.runs == 6
+    assert all(line.measured is not None for line in program.lines)
+    assert sum(line.predicted is not None for line in program.lines) == len(program.lines)

@@ -98,6 +98,8 @@ def test_refusals(tmp_path) -> None:
         weft.load_state(tmp_path, {"w": np.ones(4)})
     with pytest.raises(WeftError, match="two arrays have the name a.b"):
         weft.save_state({"a": {"b": np.ones(1)}, "a.b": np.ones(1)}, tmp_path)
+    with pytest.raises(WeftError, match="name is a str; a checkpoint holds arrays and numbers"):
+        weft.save_state({"name": "run 7", "w": np.ones(2)}, tmp_path / "words")
     with pytest.raises(WeftError, match="no name for"):
         weft.save_state({"w": np.ones(1, np.complex128)}, tmp_path)
     (path,) = tmp_path.glob("*.safetensors")

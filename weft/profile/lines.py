@@ -125,17 +125,19 @@ def program_profiles(recordings: Sequence[Recording]) -> tuple[ProgramProfile, .
 def _profile(
     digest: str, recorded: Sequence[tuple[Recording, Mapping[str, Any], list[RecordedRun]]]
 ) -> ProgramProfile:
+    # Traced again from another call, the same program has other call sites in its locations.
+    each = [_places(program, recorded[0][1]) for _, program, _ in recorded]
     measured: dict[LineKey, list[float]] = {}  # by line: a sum for every run
     whole: list[float] = []
     counts: Counter[int] = Counter()  # runs by recording
-    for one, program, listed in recorded:
+    for (one, program, listed), places in zip(recorded, each, strict=True):
         counts[id(one)] += len(listed)
         steady = listed[1:] or listed  # the first run allocates, and loads code
         for run in steady:
             whole.append(1e-9 * (run.end - run.begin))
-            for key, seconds in _by_line(run, program["items"]).items():
+            for key, seconds in _by_line(run, program["items"], places).items():
                 measured.setdefault(key, []).append(seconds)
-    expected, in_all, machine = _predicted(recorded)
+    expected, in_all, machine = _predicted(recorded, each)
     # A line that ran in some runs only, as of a branch, counts as 0 in the others.
     medians = {
         key: median([*times, *[0.0] * (len(whole) - len(times))]) for key, times in measured.items()
@@ -154,27 +156,37 @@ def _profile(
     )  # fmt: skip
 
 
-def _by_line(run: RecordedRun, items: Sequence[dict[str, Any]]) -> dict[LineKey, float]:
+def _places(program: Mapping[str, Any], first: Mapping[str, Any]) -> Mapping[str, str]:
+    """The locations of a program's items as those of another program of the same digest."""
+    pairs = zip(program["items"], first["items"], strict=False)
+    return {own["loc"]: other["loc"] for own, other in pairs}
+
+
+def _by_line(
+    run: RecordedRun, items: Sequence[dict[str, Any]], places: Mapping[str, str]
+) -> dict[LineKey, float]:
     """The seconds of each line in one run; of collectives, those that the compute stream waits."""
     by_line: dict[LineKey, float] = {}
     for span in measured_spans(run, items):
         row = items[span.item]
         communicates = is_collective(row)
         spent = span.exposed if communicates else span.end - span.begin
-        key = (row["name"], "collective" if communicates else row["kind"], row["loc"])
+        kind = "collective" if communicates else row["kind"]
+        key = (row["name"], kind, places[row["loc"]])
         by_line[key] = by_line.get(key, 0.0) + 1e-9 * spent
     return by_line
 
 
 def _predicted(
     recorded: Sequence[tuple[Recording, Mapping[str, Any], list[RecordedRun]]],
+    each: Sequence[Mapping[str, str]],
 ) -> tuple[dict[LineKey, float], float | None, str]:
     """The predicted seconds of each line, of a run, and the machine."""
-    for one, program, _ in recorded:
+    for (one, program, _), places in zip(recorded, each, strict=True):
         prediction = one.predicted.get(program["number"])
         if prediction is not None:
             rows = {
-                (name, kind, "" if loc == "unknown" else loc): seconds
+                (name, kind, places.get(loc, "" if loc == "unknown" else loc)): seconds
                 for name, kind, loc, seconds in prediction["rows"]
             }
             return rows, prediction["seconds"], prediction["machine"]

@@ -26,6 +26,7 @@ from weft.array.safetensors import (
     make_file,
 )
 from weft.capture.torch.state import settings_text
+from weft.errors import WeftError
 from weft.ir.types import dtype_of
 from weft.state.names import named_tensors, parts_of, step_of
 from weft.state.savers import SaveGroup, agree, compare, savers
@@ -217,6 +218,11 @@ def _unsaved(named: Mapping[str, Any], together: SaveGroup) -> Iterator[UnsavedT
                 continue
             pieces = _distinct(value)
         else:
+            if isinstance(value, str | bytes):
+                raise WeftError(
+                    f"{name} is a {type(value).__name__}; a checkpoint holds arrays and numbers",
+                    help="keep it in a file of its own, or leave it out of the state",
+                )
             is_number = isinstance(value, bool | int | float | complex)
             # In 64 bits, not in JAX's default types: a count of steps must come back as it was.
             array = to_numpy(np.asarray(value) if is_number else value)
