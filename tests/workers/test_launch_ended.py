@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import signal
@@ -128,3 +129,26 @@ def test_processes_and_threads_that_workers_leave_behind(
     assert (ended.status, ended.rank, ended.reason) == (1, 1, "failed, and did not end")
     line = f'{tmp_path / "script.py"}:7  raise ValueError("no data")'
     assert ended.error == f"ValueError: no data\n  --> {line}", err.getvalue()
+
+
+class FullDisk(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_output_that_cannot_be_written(tmp_path: Path):
+    """A worker does not wait for it, as it would for a full pipe."""
+    (tmp_path / "script.py").write_text("print('0123456789' * 10_000)")
+    err = io.StringIO()
+    job = launching.LaunchJob([str(tmp_path / "script.py")], 1)
+    assert launching.launch(job, out=FullDisk(), err=err).status == 0
+    assert err.getvalue() == "lines of the workers are lost: No space left on device\n"
+
+
+def test_streams_that_are_closed(tmp_path: Path):
+    (tmp_path / "script.py").write_text("print('0')\nopen('seen', 'w').close()")
+    words = [sys.executable, "-m", "weft", "launch", "--workers", "1", "script.py"]
+    shell = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([*shell, *words], env=environment, cwd=tmp_path, check=True, timeout=LIMIT)
+    assert (tmp_path / "seen").exists()

@@ -86,6 +86,7 @@ class Attempt:
     lock: threading.Lock = field(default_factory=threading.Lock)  # whole lines
     heard: float = 0.0  # when the last line came
     is_unread: bool = False  # whether the reader of the output has closed it
+    is_lossy: bool = False  # whether output could not be written
     gang: RayGang | None = None  # of workers in a Ray cluster
     store: LaunchStore | None = None  # of workers that are all on this host
 
@@ -145,6 +146,12 @@ class Attempt:
                     self.heard = time.monotonic()
             except BrokenPipeError:
                 self.is_unread = True
+            except OSError as error:  # a full disk: read on, as the worker would wait for ever
+                if not self.is_lossy:
+                    self.is_lossy = True
+                    with suppress(OSError):
+                        lost = f"lines of the workers are lost: {error.strerror}"
+                        print(lost, file=self.err, flush=True)
 
     def wait(self) -> JobExit:
         """Wait until all have ended; when one fails, the others get a little time, then end."""
