@@ -58,7 +58,11 @@ def main(control: socket.socket, launcher: int) -> Callable[[], object]:
     # An interrupt of a worker waits until it has a handler for it.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     for worker in job["workers"]:
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            print(f"worker {worker['rank']} cannot be forked: {error.strerror}", file=sys.stderr)
+            os._exit(1)
         if pid == 0:
             control.detach()  # the parent's; a worker's exit must not close it twice
             own = interrupt is signal.default_int_handler

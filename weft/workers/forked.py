@@ -106,15 +106,20 @@ def fork_workers(
     workers: dict[int, ForkedWorker] = {}
     listed: list[dict[str, object]] = []
     inherited = [theirs.fileno()]
-    for rank, environment in environments.items():
-        (out, write_out), (err, write_err) = os.pipe(), os.pipe()
-        workers[rank] = ForkedWorker(
-            os.fdopen(out, errors="replace"), os.fdopen(err, errors="replace")
-        )
-        listed.append(
-            {"rank": rank, "out": write_out, "err": write_err, "environment": dict(environment)}
-        )
-        inherited += [write_out, write_err]
+    try:
+        for rank, environment in environments.items():
+            (out, write_out), (err, write_err) = os.pipe(), os.pipe()
+            workers[rank] = ForkedWorker(
+                os.fdopen(out, errors="replace"), os.fdopen(err, errors="replace")
+            )
+            listed.append(
+                {"rank": rank, "out": write_out, "err": write_err, "environment": {**environment}}
+            )
+            inherited += [write_out, write_err]
+    except OSError:  # too many open files, of which the caller needs some
+        for fd in inherited[1:]:
+            os.close(fd)
+        raise
     common = {"OMP_NUM_THREADS", "PYTHONUNBUFFERED"}  # read at the start, and by what is imported
     first = next(iter(environments.values()))
     fork_server = subprocess.Popen(
@@ -137,9 +142,10 @@ def fork_workers(
                 report = json.loads(line)
                 workers[report.pop("rank")].note(**report)
         fork_server.wait()
+        began = all(worker.pid is not None for worker in workers.values())
         for worker in workers.values():  # those that are left end with their parent
             if worker.returncode is None:
-                worker.note(code=_KILLED)
+                worker.note(code=_KILLED if began else 1)
 
     threading.Thread(target=follow, name="weft-fork-server", daemon=True).start()
     return workers

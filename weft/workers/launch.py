@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO, TypeAlias
 
+from weft.errors import WeftError
 from weft.records import dataclass
 from weft.workers.failure import ERROR_FILE, FailureNote, read_note, root_cause
 from weft.workers.forked import (
@@ -131,7 +132,13 @@ class Attempt:
             except OSError as error:  # a file system without sockets
                 print(f"worker 0 serves the key-value store: {error}", file=self.err, flush=True)
         start = fork_workers if job.forks else spawn_workers
-        self.processes.update(start(job.command, environments))
+        try:
+            self.processes.update(start(job.command, environments))
+        except OSError as error:
+            raise WeftError(
+                f"{job.workers} workers cannot be started: {error.strerror}",
+                help="start fewer, or raise the limit: `ulimit -a` lists them",
+            ) from None
 
     def _pass_on(self, rank: int, source: Iterable[str], sink: TextIO) -> None:
         """Copy a worker's lines, with its rank before each."""
