@@ -201,6 +201,7 @@ def test_a_worker_with_a_fault(fault: str, status: int, said: str, other: str):
         (["--hosts", "2", str(SCRIPT)], "--master HOST:PORT"),
         (["--host", "1", str(SCRIPT)], "--host 1 is not one of 1 hosts"),
         (["--master", ":x", str(SCRIPT)], "--master :x is not an address"),
+        (["--master", "h:70000", str(SCRIPT)], "--master h:70000 is not an address"),
         (["--min-workers", "3", str(SCRIPT)], "--min-workers 3 of 2 workers on 1 hosts"),
     ],
 )

@@ -132,7 +132,7 @@ def job_of(arguments: argparse.Namespace) -> LaunchJob:
     if arguments.master is not None:
         address, _, text = arguments.master.partition(":")
         port = int(text) if text.isdecimal() else PORT
-        if not address or (text and not text.isdecimal()):
+        if not address or (text and not text.isdecimal()) or not 0 < port < 1 << 16:
             raise WeftError(
                 f"--master {arguments.master} is not an address",
                 help="--master HOST:PORT, as 10.0.0.1:29500",
