@@ -66,6 +66,7 @@ def weft_side(given: argparse.Namespace) -> Times:
         return {}
     import torch
 
+    torch.manual_seed(0)
     model = layers(given.width)
     sgd = torch.optim.SGD(model.parameters(), lr=0.1)
     step = weft.train_step(model, lambda y: (y * y).mean(), sgd, mesh=mesh, plan="fsdp")

@@ -184,13 +184,14 @@ def test_torchrun():
     [
         ("killed", 137, "error: worker 1 was killed by SIGKILL", "[2, 3] is gone"),
         ("raises", 1, "ValueError: no more data", "[2, 3] is gone"),
-        ("stuck", 1, "worker 1 is alive; at step 2", "group [0, 1, 2, 3] never came, in 20 s"),
+        ("stuck", 1, "worker 1 is alive; at step 6", "group [0, 1, 2, 3] never came, in 20 s"),
     ],
 )
 def test_a_worker_with_a_fault(fault: str, status: int, said: str, other: str):
     ran = weft_launch("--workers", "2", str(SCRIPT), fault, WEFT_TIMEOUT="20")
     assert ran.returncode == status, ran.stderr
     assert said in ran.stderr and other in ran.stderr
+    assert fault != "stuck" or ("; its script is at" in ran.stderr and "sleep(100)" in ran.stderr)
 
 
 @pytest.mark.parametrize(

@@ -147,8 +147,8 @@ class CoordinationClient:
             f"{next(rank for rank, text in listed.items() if text == job)}"
         )
         help_ = (
-            "every worker gives the same whole array: use the same seeds, and weft.put_local for "
-            "rows of each worker's own"
+            "every worker gives the same whole array: call torch.manual_seed(0) or the like before "
+            "parameters are made, and use weft.put_local for rows of each worker's own"
         )
         if self.me.rank in odd:
             raise WeftError(message, help=help_)
