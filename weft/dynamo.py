@@ -17,6 +17,7 @@ from weft.capture.torch.attention import (
 from weft.capture.torch.constrain import define_constraint
 from weft.capture.torch.decompositions import DIFFERENTIATED_FUNCTIONS, decompositions
 from weft.capture.torch.graphs import FxGraph, input_names, is_static
+from weft.capture.torch.strides import permute_outputs, permuted
 from weft.compiled import OPTIONS, compile  # noqa: A004  # the word users know
 from weft.errors import Unsupported, WeftError
 from weft.ir.location import UNKNOWN, Location, escape
@@ -77,10 +78,11 @@ def backend(
     def forward(graph: Any, _: Any) -> Any:
         known = _matching(names, graph)
         used = _used(plan, known)
-        return _boxed(FxGraph(graph, known, "forward"), used, settings, strict)
+        undone = permute_outputs(graph, _seen(graph))
+        return _boxed(FxGraph(graph, known, "forward"), used, settings, strict, undone)
 
     def backward(graph: Any, _: Any) -> Any:
-        return _boxed(FxGraph(graph, _matching((), graph), "backward"), None, settings, strict)
+        return _boxed(FxGraph(graph, _matching((), graph), "backward"), None, settings, strict, {})
 
     compiler = aot_autograd(
         fw_compiler=forward, bw_compiler=backward, decompositions=decompositions()
@@ -124,15 +126,38 @@ def _used(plan: Any, names: Sequence[str]) -> Any:
     return {p: s for p, s in plan.items() if any(fnmatchcase(name, p) for name in names)}
 
 
-def _boxed(graph: FxGraph, plan: Any, options: Mapping[str, Any], strict: bool) -> Any:
-    """The compiled graph by AOTAutograd's convention: a list of inputs, which it may free."""
+def _seen(graph: Any) -> range:
+    """The outputs of a forward graph that the caller sees: the others are for the backward one."""
+    from torch._guards import TracingContext
+
+    context = TracingContext.try_get()
+    meta = context.fw_metadata if context is not None else None
+    outputs = len(graph.graph.output_node().args[0])
+    if meta is None:
+        return range(outputs)
+    # New values of mutated inputs come first; AOTAutograd copies them itself.
+    return range(meta.num_mutated_inp_runtime_indices, min(meta.num_forward_returns, outputs))
+
+
+def _boxed(
+    graph: FxGraph,
+    plan: Any,
+    options: Mapping[str, Any],
+    strict: bool,
+    undone: Mapping[int, tuple[int, ...]],
+) -> Any:
+    """The compiled graph by AOTAutograd's convention: a list of inputs, which it may free.
+
+    Outputs that were permuted are permuted back.
+    """
     varies = not is_static(graph.module.graph)
     compiled = compile(graph, plan=plan, dynamic=varies, **options)  # type: ignore[arg-type]
 
     def boxed(inputs: list[Any]) -> Any:
         given = [*inputs]
         inputs.clear()
-        return compiled(*given)
+        results = compiled(*given)
+        return permuted(results, undone) if undone else results
 
     def checked(inputs: list[Any]) -> Any:
         compiled.prepare(*inputs)

@@ -42,8 +42,9 @@ NO_NUMBERS = {
 
 # Ops that say where elements were, of equal ones any.
 TIES = {"sort", "argsort", "topk", "kthvalue", "median", "mode", "nanmedian"}
-# Eigenvectors have any sign or phase: PyTorch's own tests compare their absolute values.
-PHASES = {"linalg.eig", "linalg.eigh"}
+# Eigenvectors and singular vectors have any sign or phase: PyTorch's own tests compare their
+# absolute values.
+PHASES = {"linalg.eig", "linalg.eigh", "linalg.svd", "svd"}
 
 
 @dataclass(frozen=True, slots=True)

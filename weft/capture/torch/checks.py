@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 CHECKS = {
+    "aten._assert_async.default",
+    "aten._assert_async.msg",
     "aten._assert_tensor_metadata.default",
     "aten._assert_scalar.default",
     "aten._linalg_check_errors.default",  # singular matrices give NaN or infinity

@@ -25,6 +25,7 @@ from weft.capture.torch.flex import drop_block_tables, flex_attention, flex_mean
 from weft.capture.torch.grouped import GROUPED, grouped_product
 from weft.capture.torch.on_host import on_host
 from weft.capture.torch.own_gradients import APPLICATION, function_calls, replayed
+from weft.capture.torch.transforms import balanced_transforms, exported_program
 from weft.errors import Unsupported, WeftError
 from weft.ir.location import UNKNOWN, Location, escape
 from weft.records import dataclass
@@ -89,6 +90,7 @@ def exported(
         # Tracing advances the random generator, so that of the caller is restored. oneDNN's
         # recurrent layers are opaque ops; without oneDNN they are traced step by step.
         with (
+            balanced_transforms(),
             torch.set_grad_enabled(grad),
             torch.random.fork_rng(devices=()),
             _without_onednn(),
@@ -98,9 +100,7 @@ def exported(
         ):
             keeping = kept_functions() if grad else nullcontext()
             with on_host(module, args, kwargs) as (values, named), keeping:
-                # Not strict: the module's Python code runs as it is. TorchDynamo's analysis of its
-                # bytecode takes longer, and refuses more.
-                made = torch.export.export(module, values, named, strict=False)
+                made = exported_program(module, values, named, grad=grad)
             _restore_values(made, module)
             yield made
     except Unsupported as error:

@@ -32,6 +32,7 @@ _INSTEAD = {
     "aten.masked_select.default": "use torch.where(mask, x, 0), which keeps shapes",
 }
 _COPY = "aten.copy_.default"
+_ELEMENT = "aten._local_scalar_dense.default"
 _RANDOM = "poisson cauchy geometric log_normal binomial"
 SEED = "seed"  # the name of the argument that random numbers depend on
 
@@ -238,6 +239,8 @@ class _Importer:
             return self.value(node.args[0])[node.args[1]]  # type: ignore[no-any-return]
         if target == "with_effects" and str(node.args[1]) in CHECKS:
             return self.value(node.args[0]), None  # AOTAutograd's token, for the next one
+        if target == _ELEMENT and all(_indexes(user, node) for user in node.users):
+            return self.value(node.args[0])  # type: ignore[no-any-return]
         lowering = LOWERINGS.get(target)
         build = self.build
         build.loc, build.target = location_of(node), target
@@ -263,6 +266,15 @@ class _Importer:
         for value, wanted in zip(listed, self.build.outs, strict=True):
             same = value is None or wanted is None or value.type is wanted
             assert same, f"{node.target} gives {value}, but PyTorch {wanted}, at {self.build.loc}"
+
+
+def _indexes(user: Any, number: Any) -> bool:
+    """Whether a node reads an element of a tensor as the index of a slice, or only checks it."""
+    name = str(user.target)
+    place = {"aten.select.int": 2, "aten.select_scatter.default": 3}.get(name)
+    if place is None:
+        return user in only_checked(user.graph)
+    return [n for n, each in enumerate(user.args) if each is number] == [place]
 
 
 def _last_op(graph: Any) -> Any:

@@ -10,7 +10,7 @@ from weft.capture.torch.build import (
     shape_of,
     type_of,
 )
-from weft.capture.torch.dtypes import dtype_of_torch
+from weft.capture.torch.dtypes import TorchOperand, dtype_of_torch
 from weft.ir.module import Value
 from weft.ir.types import TensorType
 from weft.ops.elementwise import pointwise as ours
@@ -20,9 +20,9 @@ from weft.ops.elementwise.convert import Complex, Imag, Real
 from weft.ops.shape import BitcastConvert
 
 
-def to_copy(b: Build, x: Value, dtype: object = None, **layout: object) -> Value:
+def to_copy(b: Build, x: TorchOperand, dtype: object = None, **layout: object) -> Value:
     """A conversion; devices and memory formats are not part of a program."""
-    return b.convert(x, b.out.dtype)
+    return b.value(x, b.out.dtype)
 
 
 def convert_element_type(b: Build, x: Value, dtype: object) -> Value:
@@ -62,8 +62,9 @@ def polar(b: Build, size: Value, angle: Value) -> Value:
     return b.op(Complex(), *parts)
 
 
-def conjugate(b: Build, x: Value) -> Value:
-    """Complex conjugates; real numbers as they are."""
+def conjugate(b: Build, x: TorchOperand) -> Value:
+    """Complex conjugates; real numbers as they are. Gradients conjugate Python's numbers, too."""
+    x = b.value(x, b.out.dtype)
     return b.op(special.Conj(), x) if dtype_of(x).is_complex else x
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft.capture.torch.aten.pointwise import floor_integers
+from weft.capture.torch.aten.reduce import scan
 from weft.capture.torch.build import (
     AtenLowering,
     Build,
@@ -20,7 +21,7 @@ from weft.ir.module import Region, Value
 from weft.ir.rule import Combine
 from weft.ir.types import BOOL, I64, TensorType
 from weft.ops.combiners import combiner
-from weft.ops.elementwise.pointwise import Add, Divide, Maximum, Multiply
+from weft.ops.elementwise.pointwise import Add, Divide, Maximum, Minimum, Multiply, Subtract
 from weft.ops.index import Gather, GatherDims
 from weft.ops.scatter import Scatter, ScatterDims
 from weft.ops.slicing import DynamicUpdateSlice
@@ -90,18 +91,31 @@ def index_put(
 def _masked_put(
     b: Build, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool
 ) -> Value:
-    """A masked fill with one number."""
-    (mask,) = [i for i in indices if i is not None]
-    leading = indices[0] is not None
-    if not leading or type_of(values).size != 1:
+    """Elements where a mask is true, replaced in order by the values along one dim."""
+    named = [n for n, each in enumerate(indices) if each is not None]
+    mask, first = indices[named[0]], named[0]
+    if len(named) > 1 or mask is None:
         raise b.refuse(
-            "a boolean mask with several values",
+            "a boolean mask beside other indices",
             "use torch.where(mask, values, x) with values of x's shape",
         )
-    sizes = shape_of(x)
-    chosen = b.spread(mask, sizes, range(len(shape_of(mask))))
-    filled = b.broadcast(b.reshape(b.convert(values, dtype_of(x)), ()), sizes)
-    return b.select(chosen, b.op(Add(), x, filled) if accumulate else filled, x)
+    sizes, masked = shape_of(x), shape_of(mask)
+    last = first + len(masked)
+    values = b.convert(values, dtype_of(x))
+    # The masked dims are one dim of the values, which has an element for each that is true.
+    behind = len(sizes) - last
+    given = (*(1,) * (first + 1 + behind - len(shape_of(values))), *shape_of(values))
+    count, lead, rest = given[first], given[:first], given[first + 1 :]
+    if count == 1:
+        values = b.reshape(values, (*lead, *(1,) * len(masked), *rest))
+    else:
+        flat = b.convert(b.reshape(mask, (type_of(mask).size,)), I64)
+        place = b.op(Subtract(), scan(b, flat, 0, Add(), 0), b.like(flat, 1))
+        place = b.op(Minimum(), b.op(Maximum(), place, b.like(place, 0)), b.like(place, count - 1))
+        values = _rows(b, b.reshape(values, given), first, b.reshape(place, masked))
+    values = b.broadcast(values, sizes)
+    chosen = b.spread(mask, sizes, range(first, last))
+    return b.select(chosen, b.op(Add(), x, values) if accumulate else values, x)
 
 
 def _named(b: Build, indices: Sequence[Value | None]) -> list[int]:

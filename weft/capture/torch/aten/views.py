@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from weft.capture.torch.aten.indexing import index_copy, index_select
 from weft.capture.torch.build import AtenLowering, Build, LoweredResults, dim_of, shape_of, type_of
 from weft.ir.module import Value
 from weft.ir.types import Array
@@ -49,8 +50,10 @@ def repeat(b: Build, x: Value, repeats: Sequence[int]) -> Value:
     return b.reshape(spread, b.out.sizes)
 
 
-def select(b: Build, x: Value, dim: int, index: int) -> Value:
-    """One slice of a dim, which is removed."""
+def select(b: Build, x: Value, dim: int, index: int | Value) -> Value:
+    """One slice of a dim, which is removed; its index may be an element of a tensor."""
+    if isinstance(index, Value):
+        return b.reshape(index_select(b, x, dim, index), b.out.sizes)
     dim = dim_of(dim, len(shape_of(x)))
     index = index % max(1, shape_of(x)[dim])
     return b.reshape(b.slice(x, dim, index, index + 1), b.out.sizes)
@@ -104,8 +107,10 @@ def slice_scatter(
     return b.select(b.spread(b.constant(chosen), shape_of(x), (dim,)), spread, x)
 
 
-def select_scatter(b: Build, x: Value, source: Value, dim: int, index: int) -> Value:
-    """The tensor with one slice of a dim replaced."""
+def select_scatter(b: Build, x: Value, source: Value, dim: int, index: int | Value) -> Value:
+    """The tensor with one slice of a dim replaced; its index may be an element of a tensor."""
+    if isinstance(index, Value):
+        return index_copy(b, x, dim, index, b.convert(source, b.out.dtype))
     sizes = shape_of(x)
     dim = dim_of(dim, len(sizes))
     source = b.convert(source, b.out.dtype)

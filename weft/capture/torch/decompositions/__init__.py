@@ -19,6 +19,7 @@ from weft.capture.torch.decompositions import (
     sampling,
     spacing,
     special,
+    statistics,
 )
 
 # PyTorch's decomposition returns a wrong logsumexp, and so wrong gradients.
@@ -36,6 +37,7 @@ FAMILIES = (
     sampling,
     spacing,
     special,
+    statistics,
 )
 OURS: dict[str, Callable[..., Any]] = {
     name: rule for family in FAMILIES for name, rule in family.DECOMPOSITIONS.items()

@@ -1,4 +1,4 @@
-"""Functions that check elements of their arguments, by a branch that cannot be exported."""
+"""Functions that cannot be exported: most check elements of their arguments by a branch."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from functools import cache
 from itertools import combinations as combinations_without
 from itertools import combinations_with_replacement
 from typing import Any
+
+from weft.capture.torch.decompositions import scalar_indices
+from weft.capture.torch.decompositions.drawing import fill_with_integers
 
 _DRAWN = "_weft_drawn"  # an attribute of a single number of `torch.rand`
 
@@ -183,6 +186,15 @@ def istft(
     return torch.nn.functional.pad(signal, (0, max(0, last - total)))
 
 
+def one_hot(x: Any, num_classes: int = -1) -> Any:
+    """1 at the place of each number, else 0."""
+    import torch
+
+    if num_classes < 0:  # then the size depends on elements
+        return torch.nn.functional.one_hot(x, num_classes)
+    return (x[..., None] == torch.arange(num_classes, device=x.device)).to(torch.int64)
+
+
 def linear_cross_entropy(*args: Any, options: object = None, **kwargs: Any) -> Any:
     """The cross entropy of a layer's results; options, of chunks and sums, are the compiler's."""
     import torch
@@ -201,15 +213,19 @@ def without_checks() -> Any:
         torch.nn.functional.gaussian_nll_loss: gaussian_nll_loss,
         torch.combinations: combinations,
         torch.istft: istft,
+        torch.nn.functional.one_hot: one_hot,
         torch.narrow: narrow,
         torch.quantile: quantile,
         torch.nanquantile: nanquantile,
+        torch.Tensor.__getitem__: scalar_indices.get_item,
+        torch.Tensor.__setitem__: scalar_indices.set_item,
         torch.Tensor.cov: cov,
         torch.Tensor.corrcoef: corrcoef,
         torch.Tensor.istft: istft,
         torch.Tensor.narrow: narrow,
         torch.Tensor.quantile: quantile,
         torch.Tensor.nanquantile: nanquantile,
+        torch.Tensor.random_: fill_with_integers,
     }
 
     if chunked := getattr(torch.nn.functional, "linear_cross_entropy", None):  # of PyTorch 2.13

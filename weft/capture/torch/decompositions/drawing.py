@@ -29,6 +29,32 @@ def multinomial(
     return (sums[..., None, :] <= drawn[..., None]).to(torch.int64).sum(-1)
 
 
+def normal(mean: float, std: float, size: Any, *, generator: Any = None, **layout: Any) -> Any:
+    """Normal numbers of one mean and deviation; PyTorch's own decomposition ends in a prim."""
+    import torch
+
+    return torch.randn(size, **layout) * std + mean
+
+
+def fill_with_integers(x: Any, *limits: Any, generator: Any = None, **named: Any) -> Any:
+    """`x.random_()`: PyTorch exports it under the name `from`, a keyword of Python's."""
+    import torch
+
+    given = (*limits, *[named[word] for word in ("from", "to") if word in named])
+    low, high = (0, *given)[-2:] if given else (0, None)
+    if high is None:
+        floats = x.dtype.is_floating_point
+        high = int(2 / torch.finfo(x.dtype).eps) + 1 if floats else _beyond(x.dtype)
+    return x.copy_(torch.randint(low, high, x.shape, dtype=x.dtype, device=x.device))
+
+
+def _beyond(dtype: Any) -> int:
+    import torch
+
+    # The last integer of 64 bits is left out: what is beyond it has more bits.
+    return 2 if dtype is torch.bool else min(torch.iinfo(dtype).max + 1, 2**63 - 1)
+
+
 def rrelu(
     x: Any,
     noise: Any,
@@ -49,6 +75,7 @@ def rrelu(
 
 DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     "multinomial": multinomial,
+    "normal.float_float": normal,
     "randperm": randperm,
     "rrelu_with_noise_functional": rrelu,
 }

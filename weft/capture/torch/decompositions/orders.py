@@ -169,6 +169,8 @@ def histogram_of_bins(
 def _edges(x: Any, bins: int) -> Any:
     import torch
 
+    if not x.numel():
+        return torch.linspace(0, 1, bins + 1, dtype=x.dtype)
     low, high = x.amin(), x.amax()
     is_point = low == high
     low, high = torch.where(is_point, low - 0.5, low), torch.where(is_point, high + 0.5, high)

@@ -20,6 +20,11 @@ def masked_scatter(x: Any, mask: Any, source: Any) -> Any:
     return torch.where(mask, taken, x)
 
 
+def take(x: Any, index: Any) -> Any:
+    """Elements at indices into the flattened tensor."""
+    return x.reshape(-1).index_select(0, index.reshape(-1)).reshape(index.shape)
+
+
 def put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
     """Elements at indices into the flattened tensor, replaced or added to."""
     flat = x.reshape(-1).index_put((index.reshape(-1),), source.reshape(-1), accumulate)
@@ -96,4 +101,5 @@ DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     "nonzero_static": nonzero_static,
     "put": put,
     "repeat_interleave.Tensor": repeated_places,
+    "take": take,
 }
