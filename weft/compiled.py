@@ -148,6 +148,10 @@ class Compiled:
     def _inlined(self) -> Callable[..., Any]:
         return self._source.inlined()
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        help = "copy what it was compiled from, or save the program: .save(path) and weft.load"
+        raise WeftError("a compiled program cannot be copied or pickled", help=help)
+
     def prepare(self, *args: Any, **kwargs: Any) -> None:
         """Compile for arguments of these types without running."""
         if not self._programs:

@@ -16,6 +16,7 @@ from weft.capture.torch.attention import (
 )
 from weft.capture.torch.constrain import define_constraint
 from weft.capture.torch.decompositions import DIFFERENTIATED_FUNCTIONS, decompositions
+from weft.capture.torch.export import chosen
 from weft.capture.torch.graphs import FxGraph, input_names, is_static
 from weft.capture.torch.strides import permute_outputs, permuted
 from weft.compiled import OPTIONS, compile  # noqa: A004  # the word users know
@@ -54,7 +55,11 @@ def recompilations() -> tuple[Recompilation, ...]:
 
 
 def backend(
-    module: Any, inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None
+    module: Any,
+    inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
 ) -> Callable[..., Any]:
     """Compile a graph of TorchDynamo, and its backward pass where gradients are needed.
 
@@ -68,6 +73,11 @@ def backend(
 
     settings = dict(options or {})
     _check(settings)
+    if mode not in (None, "default"):
+        raise WeftError(
+            f"the backend weft has no mode {mode!r}, which is Inductor's",
+            help='leave mode out; options={"tune": "measure"} times candidates of large products',
+        )
     plan, strict = settings.pop("plan", None), bool(settings.pop("strict", False))
     if strict:
         _refuse_break(module)
@@ -97,6 +107,7 @@ def _map_functions(module: Any, *, is_trained: bool) -> None:
 
     So are functions whose gradients have no lowering.
     """
+    import torch
     import torch.nn.functional as functions
 
     differentiated = {getattr(functions, k): each for k, each in DIFFERENTIATED_FUNCTIONS.items()}
@@ -106,6 +117,8 @@ def _map_functions(module: Any, *, is_trained: bool) -> None:
     for node in module.graph.nodes:
         if node.target is whole:
             node.target = attend
+        if node.target is torch.ops.higher_order.cond:
+            node.target = chosen
         if is_trained and node.op == "call_function" and node.target in differentiated:
             node.target = differentiated[node.target]
         if node.target is scaled and not drops_out(node.args, node.kwargs):

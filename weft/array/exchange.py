@@ -81,6 +81,11 @@ def _types_of_bits() -> dict[str, np.dtype[Any]]:
 def _from_torch(tensor: Any) -> Array:
     torch = sys.modules["torch"]
     held = tensor.detach().resolve_conj().resolve_neg()  # lazy in PyTorch: flags of a view
+    if held.device.type == "meta":
+        raise WeftError(
+            "a tensor on the meta device has no elements",
+            help="compile for it, by weft.compile(module, x), and call with tensors on the host",
+        )
     if held.device.type != "cpu":
         held = held.cpu()
     name = str(held.dtype).removeprefix("torch.")

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from weft.capture.torch.aliasing import SharedMemory, refuse_shared
 from weft.capture.torch.attention import (
     drops_out,
     plain_attention,
@@ -36,6 +37,17 @@ _NOT_TRACED = re.compile(
     "get value out of a tracing tensor|FakeTensor|fake tensor|functorch tensor|object has no "
     "attribute 'constant'|data is not allocated yet|expected to contain only concrete integers"
 )
+# Other errors of tracing, why they are raised, and what to do.
+_REASONS = (
+    (r"Found <class '([^']+)'> in output", r"it returns a \1",
+     "register the class, by torch.export.register_dataclass, or return tuples and dicts"),
+    (r"\.numpy\(\) is not supported", "it makes an array of numpy of a tensor",
+     "keep it a tensor inside of what is compiled"),
+    (r"does not require grad", "it calls backward()",
+     "use torch.func.grad, or weft.train_step for a loss"),
+    (r"Optional\[Generator\]", "it draws from a generator of its own",
+     "leave generator= out: torch.manual_seed sets the seed of all draws"),
+)  # fmt: skip
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')  # in the message of an error, while replayed
 _ROUNDS = 3  # decompositions may update tensors in place; the next round functionalizes these
 
@@ -50,12 +62,27 @@ class Exported:
     outputs: Any  # the TreeSpec of the results
 
 
-def export(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Exported:
+def export(
+    module: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    shared: SharedMemory | None = None,
+) -> Exported:
     """The exported program of a module for arguments, in core ATen ops."""
     with exported(module, args, kwargs) as made:
+        if shared is not None:
+            refuse_shared(made.graph, _inputs(made), shared)
         graph = functional(made.graph_module)
     specs = made.graph_signature.input_specs
     return Exported(graph, specs, made.constants, made.call_spec.out_spec)
+
+
+def _inputs(program: Any) -> list[Any]:
+    """The placeholders of the user's tensors."""
+    nodes = program.graph.find_nodes(op="placeholder")
+    pairs = zip(nodes, program.graph_signature.input_specs, strict=True)
+    return [node for node, spec in pairs
+            if spec.kind.name == "USER_INPUT" and not hasattr(spec.arg, "value")]  # fmt: skip
 
 
 @contextmanager
@@ -108,16 +135,26 @@ def exported(
             raise
         raise error.at(_place(error)) from None
     except (RuntimeError, TypeError, AttributeError) as error:  # the others are RuntimeErrors, too
-        if not isinstance(error, refused) and not _NOT_TRACED.search(str(error)):
+        found = _reason(error)
+        if not found and not isinstance(error, refused) and not _NOT_TRACED.search(str(error)):
             raise
         branches = isinstance(error, GuardOnDataDependentSymNode)
-        why = "it branches on elements of a tensor" if branches else _first_line(error)
-        raise Unsupported(
-            f"PyTorch cannot export {type(module).__name__}: {why}",
-            help="branches and sizes must not depend on the elements of tensors: use torch.where, "
+        why, help = found or (
+            "it branches on elements of a tensor" if branches else _first_line(error),
+            "branches and sizes must not depend on the elements of tensors: use torch.where, "
             "or take the decision outside of what is compiled",
-            loc=_place(error),
+        )
+        raise Unsupported(
+            f"PyTorch cannot export {type(module).__name__}: {why}", help=help, loc=_place(error)
         ) from error
+
+
+def _reason(error: BaseException) -> tuple[str, str] | None:
+    """Why an error of tracing is raised, and what to do, if it is a known one."""
+    for pattern, why, help in _REASONS:
+        if found := re.search(pattern, str(error)):
+            return found.expand(why), help
+    return None
 
 
 def _restore_values(program: Any, module: Any) -> None:
@@ -248,6 +285,8 @@ def replay() -> Any:
                 return DIFFERENTIATED[str(target)](*args, **kwargs)
             if str(target) in GROUPED:
                 return grouped_product(*args, **kwargs)
+            if target is torch.ops.higher_order.cond:
+                return chosen(*args, **kwargs)
             if target is torch.ops.higher_order.wrap_with_set_grad_enabled:
                 enabled, body, *values = args
                 # Where gradients are recorded, those of a `torch.no_grad()` block are not.
@@ -270,6 +309,17 @@ def replay() -> Any:
             return super().call_function(target, args, kwargs)
 
     return Replay
+
+
+def chosen(condition: Any, yes: Any, no: Any, operands: Sequence[Any] = ()) -> Any:
+    """`torch.cond` by both branches, which have no effects: the results of one are selected."""
+    import torch
+    from torch.utils._pytree import tree_map
+
+    if not isinstance(condition, torch.Tensor):
+        return (yes if condition else no)(*operands)
+    condition = condition.reshape(())
+    return tree_map(lambda a, b: torch.where(condition, a, b), yes(*operands), no(*operands))
 
 
 def _first_line(error: BaseException) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import enum
 import inspect
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 from weft.errors import WeftError
@@ -96,11 +97,11 @@ def _as_forward(function: Any) -> Any:
 
 
 def state_of(module: Any, prefix: str, marks: list[object]) -> Iterator[tuple[str, Any]]:
-    """Parameters and buffers by name, tied ones repeated; training modes are appended to `marks`.
+    """Parameters and buffers by name, tied ones repeated; modes and hooks are added to `marks`.
 
     They are looked up for every call, so that replaced parameters are seen.
     """
-    marks.append(module.training)
+    marks.append((module.training, *module._forward_hooks, *module._forward_pre_hooks))
     for held in (module._parameters, module._buffers):
         for name, value in held.items():
             if value is not None:
@@ -108,6 +109,67 @@ def state_of(module: Any, prefix: str, marks: list[object]) -> Iterator[tuple[st
     for name, inner in module._modules.items():
         if inner is not None:
             yield from state_of(inner, f"{prefix}{name}.", marks)
+
+
+# Arguments that are not tensors
+
+
+def static_key(leaf: Any) -> Hashable:
+    """The part of the cache key for an argument that is not a tensor."""
+    if isinstance(leaf, float | complex):
+        return repr(leaf)  # 0.0 equals -0.0, and NaN does not equal itself
+    if isinstance(leaf, _NUMBERS) or _is_held(leaf):
+        return leaf  # type: ignore[no-any-return]
+    raise WeftError(
+        f"an argument is a {type(leaf).__name__}, neither a tensor nor a number",
+        help="pass tensors, as with torch.from_numpy(x), numbers, strings or None, in tuples and "
+        "dicts; or register the class: torch.export.register_dataclass",
+    )
+
+
+_NUMBERS = (bool, int, float, complex, str, type(None))
+
+
+def _is_held(leaf: Any) -> bool:
+    """Whether an argument is a constant of PyTorch's or Python's that export does not take."""
+    import torch
+
+    kinds = (torch.dtype, torch.device, torch.layout, torch.memory_format, enum.Enum)
+    functions = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
+    return isinstance(leaf, kinds + functions)
+
+
+def with_held(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """A call whose dtypes, devices and functions are constants of the function."""
+    from torch.utils._pytree import tree_flatten, tree_unflatten
+
+    leaves, tree = tree_flatten((args, kwargs))
+    held = {n: leaf for n, leaf in enumerate(leaves) if _is_held(leaf)}
+    if not held:
+        return function, args, kwargs
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        given, tree = tree_flatten((args, kwargs))
+        filled = [held.get(n, leaf) for n, leaf in enumerate(given)]
+        args, kwargs = tree_unflatten(filled, tree)
+        return function(*args, **kwargs)
+
+    args, kwargs = tree_unflatten([None if n in held else x for n, x in enumerate(leaves)], tree)
+    return forward, args, kwargs
+
+
+def check_tensor(tensor: Any) -> None:
+    """Refuse a tensor that is not one dense array."""
+    import torch
+
+    what = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
+    if tensor.is_nested or tensor.layout != torch.strided:
+        raise WeftError(
+            f"an argument is a {what} tensor",
+            help="Weft computes with dense tensors: pass x.to_dense(), or x.to_padded_tensor(0)",
+        )
 
 
 def parameter_names_of(function: Any) -> list[str]:

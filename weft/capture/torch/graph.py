@@ -188,6 +188,12 @@ class _Importer:
     def attribute(self, node: Any) -> Value:
         """A constant tensor created while tracing."""
         held = getattr(node.graph.owning_module, node.target)
+        if hasattr(held, "graph"):  # the body of a higher-order op
+            raise _refuse(
+                next(iter(node.users)),
+                "has no lowering in Weft",
+                "write a loop of a fixed number of steps, with torch.where",
+            )
         return self.build.constant(to_numpy(held))
 
     def update(self, node: Any, *, seen_later: bool) -> None:

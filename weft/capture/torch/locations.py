@@ -46,5 +46,5 @@ def _library() -> str:
 def _users_frame(trace: str) -> tuple[str, int] | None:
     frames = [(found[1], int(found[2])) for found in _FRAME.finditer(trace)]
     outside = [frame for frame in frames if not frame[0].startswith(_library())]
-    users = [frame for frame in outside if not frame[0].startswith(_OWN)]
+    users = [frame for frame in outside if not frame[0].startswith((_OWN, "<eval_with_key>"))]
     return users[-1] if users else None

@@ -70,6 +70,16 @@ class MemoryOverlaps:
         return frozenset()
 
 
+def overlapping_tensors(tensors: Sequence[Any]) -> frozenset[int]:
+    """The numbers of the tensors whose memory overlaps that of another one."""
+    return _overlapping(tensors, [tensor.data_ptr() for tensor in tensors])
+
+
+def lazy_views(tensors: Sequence[Any]) -> frozenset[int]:
+    """The numbers of the tensors that are conjugated or negated when they are read."""
+    return frozenset([n for n, tensor in enumerate(tensors) if tensor.is_conj() or tensor.is_neg()])
+
+
 def _spans(tensors: Sequence[Any], addresses: Sequence[int]) -> list[tuple[int, int, int]]:
     """Where the bytes of each tensor start and end, with its number, in order."""
     spans = []
@@ -105,7 +115,9 @@ class LastCall:
 
     def __init__(self) -> None:
         self.modules: list[Any] = []
-        self.state: list[int] = []  # identities: training modes, parameters, buffers, modules
+        self.state: list[
+            int
+        ] = []  # identities: training modes, parameters, buffers, modules, hooks
         self.places: list[int] = []  # where in the state each tensor is
         self.types: list[Any] | None = None  # None if calls like the last need the whole key
         self.classes: list[type] = []  # of the arguments
@@ -125,7 +137,9 @@ class LastCall:
         given = (*args, *kwargs.values())
         tensors = [value for value in given if type(value) not in _STATIC]
         own = values[: len(values) - len(tensors)]
-        # Subclasses and nested arguments take the whole key.
+        # Subclasses and nested arguments take the whole key, and complex ones, which may be lazy.
+        if any(tensor.dtype.is_complex for tensor in tensors if hasattr(tensor, "dtype")):
+            return
         if not _are_tensors(tensors) or [*map(id, values[len(own) :])] != [*map(id, tensors)]:
             return
         self.modules = [] if module is None else [*_distinct(module)]
@@ -173,7 +187,7 @@ class LastCall:
             *chain.from_iterable(
                 [
                     (m.training, *m._parameters.values(), *m._buffers.values(),
-                     *m._modules.values())
+                     *m._modules.values(), *m._forward_hooks, *m._forward_pre_hooks)
                     for m in self.modules
                 ]
             )

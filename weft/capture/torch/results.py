@@ -90,6 +90,11 @@ def write_updates(
             tensor.detach().add_(number)
             pairs[n] = (None, None)
     pairs = [pair for pair in pairs if pair[0] is not None]
+    # Views with a lazy conjugation or negation: numpy has no such views of their memory.
+    lazy = [(t, result) for t, result in pairs if t.is_conj() or t.is_neg()]
+    for tensor, result in lazy:
+        tensor.detach().copy_(result.to_torch())
+    pairs = [pair for pair in pairs if not (pair[0].is_conj() or pair[0].is_neg())]
     on_host = [(t, result) for t, result in pairs if t.device.type == "cpu"]
     update([to_numpy(t) for t, _ in on_host], [result for _, result in on_host])
     _update_on_device([(t, result) for t, result in pairs if t.device.type != "cpu"])

@@ -6,25 +6,36 @@ import sys
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 from weft.array.exchange import Writable, to_numpy
 from weft.capture.captured import Captured, Leaf
 from weft.capture.options import CallOptions
 from weft.capture.shardings import annotate, mesh_of, shardings_of
+from weft.capture.torch.aliasing import SharedMemory
 from weft.capture.torch.constrain import held_shardings, place_constraints
 from weft.capture.torch.dtypes import dtype_of_torch
 from weft.capture.torch.export import Exported, export
 from weft.capture.torch.functions import (
     as_module,
     check_caches,
+    check_tensor,
     modules_of,
     parameter_names_of,
     register_caches,
     state_of,
+    static_key,
+    with_held,
 )
 from weft.capture.torch.graph import SEED, Imported, import_graph
-from weft.capture.torch.overlaps import LastCall, MemoryOverlaps, tracing_modes
+from weft.capture.torch.overlaps import (
+    LastCall,
+    MemoryOverlaps,
+    lazy_views,
+    overlapping_tensors,
+    tracing_modes,
+)
 from weft.capture.torch.plans.by_name import (
     PlannedShardings,
     gathers_of,
@@ -146,15 +157,16 @@ class TorchProgram:
         inputs: list[int | None] = []
         for leaf in leaves:
             if isinstance(leaf, torch.Tensor):
+                check_tensor(leaf)
                 inputs.append(len(values))
                 values.append(leaf)
                 marks.append((leaf.shape, leaf.dtype, leaf.device.type))
             else:
                 inputs.append(None)
-                marks.append((type(leaf), _static(leaf)))
+                marks.append((type(leaf), static_key(leaf)))
         # Modes that change what is traced belong to the key: the same call under autocast is
         # another program.
-        overlapping = self.memory.overlaps(values)
+        overlapping = self.memory.overlaps(values) | lazy_views(values)
         key = (tree, tuple(marks), tracing_modes(), overlapping)
         call = Tensors(
             tuple(values), places, args, kwargs, tuple(leaves), tuple(inputs), overlapping
@@ -192,10 +204,12 @@ class TorchProgram:
     def traced(self, call: Tensors) -> tuple[Imported, Any]:
         """The program for arguments of these types, without shardings, and its result tree."""
         check_caches(call.args, call.kwargs)
+        function, args, kwargs = with_held(self.function, call.args, call.kwargs)
         with self.constrained(call):
-            program = export(as_module(self.function, self.module), call.args, call.kwargs)
+            shared = self._shared(call) if call.overlapping else None
+            program = export(as_module(function, self.module), args, kwargs, shared)
         # `as_module` puts the modules that a function reads under this name.
-        prefix = "" if self.module is self.function else "inner."
+        prefix = "" if self.module is function else "inner."
         places = {f"{prefix}{name}": place for name, place in call.places.items()}
         return self.imported(program, call, places, call.inputs), program.outputs
 
@@ -230,6 +244,15 @@ class TorchProgram:
             dispatch_experts(plan, self.module, inputs, options.our_mesh, options.capacity),
         ):
             yield
+
+    def _shared(self, call: Tensors) -> SharedMemory:
+        """The arguments that share memory."""
+        named = zip(call.inputs, self.input_names(call), strict=True)
+        tensors = [(call.values[n], name) for n, name in named if n is not None]
+        pairs = combinations(range(len(tensors)), 2)
+        overlapping = [(n, m) for n, m in pairs
+                       if overlapping_tensors((tensors[n][0], tensors[m][0]))]  # fmt: skip
+        return SharedMemory([name for _, name in tensors], overlapping)
 
     def imported(
         self,
@@ -404,16 +427,6 @@ def _donated(
         if place not in overlapping:
             leaves[place] = replace(leaves[place], donated=True, updated_by=result)
     return tuple(leaves)
-
-
-def _static(leaf: Any) -> Hashable:
-    """A static leaf, part of the cache key."""
-    if not isinstance(leaf, Hashable):
-        raise WeftError(
-            f"an argument is a {type(leaf).__name__}, neither a tensor nor hashable",
-            help="pass tensors, as with torch.from_numpy(x), and numbers, strings or None",
-        )
-    return leaf
 
 
 def leaf_of(name: str, value: Any) -> Leaf:

@@ -67,6 +67,7 @@ def frequencies(half: bool, b: Build, n: int, d: float = 1.0, **layout: object) 
 
 
 LOWERINGS: dict[str, AtenLowering] = {
+    "aten._efficientzerotensor.default": empty,
     "aten.arange.start_step": arange,
     "aten.empty.memory_format": empty,
     "aten.empty_permuted.default": empty,

@@ -12,6 +12,7 @@ from weft.capture.torch.decompositions import (
     distances,
     drawing,
     gradients,
+    layers,
     losses,
     matrices,
     orders,
@@ -19,7 +20,6 @@ from weft.capture.torch.decompositions import (
     sampling,
     spacing,
     special,
-    statistics,
 )
 
 # PyTorch's decomposition returns a wrong logsumexp, and so wrong gradients.
@@ -30,6 +30,7 @@ FAMILIES = (
     distances,
     drawing,
     gradients,
+    layers,
     losses,
     matrices,
     orders,
@@ -37,7 +38,6 @@ FAMILIES = (
     sampling,
     spacing,
     special,
-    statistics,
 )
 OURS: dict[str, Callable[..., Any]] = {
     name: rule for family in FAMILIES for name, rule in family.DECOMPOSITIONS.items()
