@@ -16,8 +16,9 @@ from weft.capture.torch.attention import (
 )
 from weft.capture.torch.constrain import define_constraint
 from weft.capture.torch.decompositions import DIFFERENTIATED_FUNCTIONS, decompositions
-from weft.capture.torch.export import chosen
+from weft.capture.torch.export import select_branch
 from weft.capture.torch.graphs import FxGraph, input_names, is_static
+from weft.capture.torch.grouped import GROUPED, define_grouped_product, grouped_product
 from weft.capture.torch.strides import permute_outputs, permuted
 from weft.compiled import OPTIONS, compile  # noqa: A004  # the word users know
 from weft.errors import Unsupported, WeftError
@@ -31,6 +32,7 @@ _NOT_HERE = {"in_shardings", "out_shardings", "donate_argnums", "static_argnums"
 # TorchDynamo traces calls of weft.constrain and weft.attention before it calls the backend.
 define_attention()
 define_constraint()
+define_grouped_product()
 BACKEND_OPTIONS = (*[name for name in OPTIONS if name not in _NOT_HERE], "strict")
 _RESUMED = "torch_dynamo_resume_in"  # the beginning of the names of what follows a graph break
 
@@ -88,7 +90,7 @@ def backend(
     def forward(graph: Any, _: Any) -> Any:
         known = _matching(names, graph)
         used = _used(plan, known)
-        undone = permute_outputs(graph, _seen(graph))
+        undone = permute_outputs(graph, _visible_outputs(graph))
         return _boxed(FxGraph(graph, known, "forward"), used, settings, strict, undone)
 
     def backward(graph: Any, _: Any) -> Any:
@@ -105,7 +107,7 @@ def backend(
 def _map_functions(module: Any, *, is_trained: bool) -> None:
     """Replace attention by one op, or where gradients are needed by its meaning, which is fused.
 
-    So are functions whose gradients have no lowering.
+    So are grouped products, conditions, and functions whose gradients have no lowering.
     """
     import torch
     import torch.nn.functional as functions
@@ -118,12 +120,25 @@ def _map_functions(module: Any, *, is_trained: bool) -> None:
         if node.target is whole:
             node.target = attend
         if node.target is torch.ops.higher_order.cond:
-            node.target = chosen
+            node.target = select_branch
+        if node.op == "call_function" and _name(node.target) in GROUPED:
+            node.target = grouped_product
         if is_trained and node.op == "call_function" and node.target in differentiated:
             node.target = differentiated[node.target]
         if node.target is scaled and not drops_out(node.args, node.kwargs):
             node.target = partial(scaled_dot_product, attend)
     module.recompile()
+
+
+def _name(target: Any) -> str:
+    """The full name of an op, of its default overload if none is named; of a function its own."""
+    import torch
+
+    functions = torch.nn.functional
+    if target in (getattr(functions, "grouped_mm", None), getattr(torch, "_grouped_mm", None)):
+        return "aten._grouped_mm.default"
+    is_packet = isinstance(target, torch._ops.OpOverloadPacket)
+    return str(target.default if is_packet and "default" in target.overloads() else target)
 
 
 def _matching(names: Sequence[str], graph: Any) -> tuple[str, ...]:
@@ -139,7 +154,7 @@ def _used(plan: Any, names: Sequence[str]) -> Any:
     return {p: s for p, s in plan.items() if any(fnmatchcase(name, p) for name in names)}
 
 
-def _seen(graph: Any) -> range:
+def _visible_outputs(graph: Any) -> range:
     """The outputs of a forward graph that the caller sees: the others are for the backward one."""
     from torch._guards import TracingContext
 

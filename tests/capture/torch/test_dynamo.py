@@ -156,3 +156,59 @@ def test_recompilations_are_counted_and_explained() -> None:
     found = recompilations()[before:]
     assert [(r.function, r.count) for r in found] == [("scaled", 2), ("scaled", 3)]
     assert all("factor" in r.reason and __file__ in r.place for r in found)
+
+
+def test_results_have_eagers_strides() -> None:
+    def transposed(x):
+        y = x.t() * 2
+        return y.t(), y, torch.stack([y, y]).permute(2, 0, 1)
+
+    for x in (torch.randn(3, 4), torch.randn(3, 4, requires_grad=True)):
+        torch._dynamo.reset()
+        made, expected = torch.compile(transposed, backend=backend)(x), transposed(x)
+        torch.testing.assert_close(made, expected, check_stride=True)
+
+
+def test_layers_of_one_op_and_checks() -> None:
+    """The fast path of an encoder layer, statistics that are views, and complex numbers."""
+
+    class Layers(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+            self.norm = torch.nn.InstanceNorm1d(5, track_running_stats=True)
+
+        def forward(self, x, mask, numbers):
+            hot = torch.nn.functional.one_hot(numbers, 3)
+            return self.layer(self.norm(x), src_key_padding_mask=mask), hot
+
+    model, x = Layers().eval(), torch.randn(2, 5, 8)
+    mask = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    with torch.no_grad():
+        compiled = torch.compile(model, backend=backend)
+        args = (x, mask, torch.tensor([2, 0]))
+        torch.testing.assert_close(compiled(*args), model(*args), rtol=1e-4, atol=1e-5)
+
+    def turned(z):
+        return (2j * z - z**2).abs().sum()
+
+    ours, theirs = (torch.tensor([1 + 2j, 0.5j], requires_grad=True) for _ in range(2))
+    torch.compile(turned, backend=backend)(ours).backward()
+    turned(theirs).backward()
+    torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def test_grouped_products_and_branches() -> None:
+    def experts(x, weights, ends):
+        made = torch._grouped_mm(x, weights, offs=ends)
+        return torch.cond(made.sum() > 0, lambda y: y * 2, lambda y: y - 1, (made,))
+
+    x, weights = torch.randn(8, 16).bfloat16(), torch.randn(2, 16, 16).bfloat16()
+    ends = torch.tensor([3, 8], dtype=torch.int32)
+    made = torch.compile(experts, backend=backend)(x, weights, ends)
+    torch.testing.assert_close(made, experts(x, weights, ends), rtol=2e-2, atol=2e-2)
+
+
+def test_modes_of_inductor_are_refused() -> None:
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="no mode 'max-autotune'"):
+        torch.compile(torch.sin, backend="weft", mode="max-autotune")(torch.ones(2))

@@ -11,14 +11,14 @@ from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class SharedMemory:
+class SharedArguments:
     """The tensors among a call's arguments, and the pairs of them whose memory overlaps."""
 
     names: Sequence[str] = ()
     pairs: Sequence[tuple[int, int]] = ()
 
 
-def refuse_shared(graph: Any, inputs: Sequence[Any], shared: SharedMemory) -> None:
+def refuse_shared(graph: Any, inputs: Sequence[Any], shared: SharedArguments) -> None:
     """Refuse a graph that reads or changes an argument after it has changed another in its memory.
 
     `inputs` are the placeholders of the arguments.

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from weft.capture.torch.aliasing import SharedMemory, refuse_shared
+from weft.capture.torch.aliasing import SharedArguments, refuse_shared
 from weft.capture.torch.attention import (
     drops_out,
     plain_attention,
@@ -66,7 +66,7 @@ def export(
     module: Any,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
-    shared: SharedMemory | None = None,
+    shared: SharedArguments | None = None,
 ) -> Exported:
     """The exported program of a module for arguments, in core ATen ops."""
     with exported(module, args, kwargs) as made:
@@ -286,7 +286,7 @@ def replay() -> Any:
             if str(target) in GROUPED:
                 return grouped_product(*args, **kwargs)
             if target is torch.ops.higher_order.cond:
-                return chosen(*args, **kwargs)
+                return select_branch(*args, **kwargs)
             if target is torch.ops.higher_order.wrap_with_set_grad_enabled:
                 enabled, body, *values = args
                 # Where gradients are recorded, those of a `torch.no_grad()` block are not.
@@ -311,7 +311,7 @@ def replay() -> Any:
     return Replay
 
 
-def chosen(condition: Any, yes: Any, no: Any, operands: Sequence[Any] = ()) -> Any:
+def select_branch(condition: Any, yes: Any, no: Any, operands: Sequence[Any] = ()) -> Any:
     """`torch.cond` by both branches, which have no effects: the results of one are selected."""
     import torch
     from torch.utils._pytree import tree_map

@@ -13,7 +13,7 @@ from weft.array.exchange import Writable, to_numpy
 from weft.capture.captured import Captured, Leaf
 from weft.capture.options import CallOptions
 from weft.capture.shardings import annotate, mesh_of, shardings_of
-from weft.capture.torch.aliasing import SharedMemory
+from weft.capture.torch.aliasing import SharedArguments
 from weft.capture.torch.constrain import held_shardings, place_constraints
 from weft.capture.torch.dtypes import dtype_of_torch
 from weft.capture.torch.export import Exported, export
@@ -245,14 +245,14 @@ class TorchProgram:
         ):
             yield
 
-    def _shared(self, call: Tensors) -> SharedMemory:
+    def _shared(self, call: Tensors) -> SharedArguments:
         """The arguments that share memory."""
         named = zip(call.inputs, self.input_names(call), strict=True)
         tensors = [(call.values[n], name) for n, name in named if n is not None]
         pairs = combinations(range(len(tensors)), 2)
         overlapping = [(n, m) for n, m in pairs
                        if overlapping_tensors((tensors[n][0], tensors[m][0]))]  # fmt: skip
-        return SharedMemory([name for _, name in tensors], overlapping)
+        return SharedArguments([name for _, name in tensors], overlapping)
 
     def imported(
         self,

@@ -19,8 +19,7 @@ def permute_outputs(module: Any, places: range) -> dict[int, tuple[int, ...]]:
     undone: dict[int, tuple[int, ...]] = {}
     for n in places:
         held = made[n].meta.get("val") if isinstance(made[n], torch.fx.Node) else None
-        order = _order(held) if isinstance(held, torch.Tensor) else None
-        if order is None:
+        if not isinstance(held, torch.Tensor) or (order := _order(held)) is None:
             continue
         with graph.inserting_before(output):
             node = graph.call_function(torch.ops.aten.permute.default, (made[n], [*order]))

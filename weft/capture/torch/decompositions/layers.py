@@ -12,8 +12,10 @@ def normalized(
     """A batch norm in evaluation; PyTorch's own ends in an op that changes the statistics."""
     from torch._decomp.decompositions import native_batch_norm_helper
 
-    helped = native_batch_norm_helper(x, weight, bias, mean, variance, False, momentum, eps, True)
-    return helped[:3]
+    made, save_mean, save_deviation, *_ = native_batch_norm_helper(
+        x, weight, bias, mean, variance, False, momentum, eps, True
+    )
+    return made, save_mean, save_deviation
 
 
 def encoder_layer(
@@ -49,8 +51,8 @@ def encoder_layer(
 
     def attended(x: Any) -> Any:
         parts = functional.linear(x, qkv_weight, qkv_bias).chunk(3, -1)
-        split = [part.unflatten(-1, (heads, -1)).transpose(-2, -3) for part in parts]
-        made = functional.scaled_dot_product_attention(*split, attn_mask=mask)
+        q, k, v = [part.unflatten(-1, (heads, -1)).transpose(-2, -3) for part in parts]
+        made = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         made = made.transpose(-2, -3).flatten(-2)
         return functional.linear(made, projection, projection_bias)
 
