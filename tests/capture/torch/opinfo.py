@@ -115,7 +115,7 @@ class Call:
 
 
 def call_of(entry: Any, dtype: str, sample: Any) -> Call | None:
-    """A sample that has tensors and that eager accepts, or None."""
+    """A sample that has tensors, draws no numbers, and that eager accepts, or None."""
     import torch
     from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
@@ -131,7 +131,7 @@ def call_of(entry: Any, dtype: str, sample: Any) -> Call | None:
         made = sample.output_process_fn_grad(made) if entry.name in PHASES else made
         return [x for x in tree_leaves(made) if isinstance(x, torch.Tensor)]
 
-    if not places:
+    if not places or sample.kwargs.get("dropout_p"):
         return None
     try:
         expected = function(*[leaves[n].clone() for n in places])

@@ -120,7 +120,10 @@ def searches(x: Any) -> list[Any]:
 
 
 def images(x: Any) -> list[Any]:
+    small = (20 * x).abs().clamp(0, 255).to(torch.uint8)
     return [
+        F.interpolate(small, (3, 4), mode="bilinear", antialias=True),
+        F.interpolate(small, (9, 4), mode="bicubic", antialias=True),
         F.max_pool2d(x, 3, 2, 1), F.max_pool2d(x, (2, 3), 1, dilation=(2, 1), ceil_mode=True),
         F.avg_pool2d(x, 3, 2, 1, count_include_pad=False), F.avg_pool2d(x, 2, 3, ceil_mode=True),
         F.avg_pool1d((9 * x[:, 0]).long(), 3, 2, 1), F.avg_pool2d(x, 2, divisor_override=3),

@@ -18,6 +18,7 @@ from weft.capture.torch.dtypes import computed_in
 from weft.ir.module import Value
 from weft.ir.types import F64, Array, DType
 from weft.ops.contract import DotDims
+from weft.ops.elementwise.pointwise import Add, Floor, Maximum, Minimum, Multiply
 
 Resampling: TypeAlias = Callable[[int, int, bool, float | None, DType], Array]  # [out, in]
 
@@ -139,8 +140,32 @@ def resized(
     align, factors = _options(has_align, rest, len(output_size))
     outer = len(shape_of(x)) - len(output_size)
     given = shape_of(x)[outer:]
+    if dtype_of(x).is_integer:
+        exact = _matrices(b, how, given, output_size, align, factors, F64)
+        return _in_fixed_point(b, x, outer, exact)
     matrices = _matrices(b, how, given, output_size, align, factors, dtype_of(x))
     return _along_each(b, x, outer, matrices)
+
+
+def _in_fixed_point(b: Build, x: Value, outer: int, matrices: Sequence[Array]) -> Value:
+    """The products as PyTorch has them for images of bytes: from the last dim, each rounded.
+
+    Its weights are integers of 16 bits. All sums fit f64.
+    """
+    x = b.convert(x, F64)
+    for n, matrix in reversed([*enumerate(matrices)]):
+        if matrix.shape[0] == matrix.shape[1] and (matrix == np.eye(matrix.shape[0])).all():
+            continue
+        limit = np.abs(matrix).max(initial=2.0**-7)
+        bits = next((n for n in range(22) if 0.5 + limit * 2 ** (n + 1) >= 2**15), 22)
+        weights = np.trunc(matrix * 2**bits + np.copysign(0.5, matrix))
+        dim, rank = outer + n, len(shape_of(x))
+        x = b.dot(x, b.constant(weights), DotDims((), (), (dim,), (1,)), F64)
+        x = b.move(x, rank - 1, dim)
+        x = b.op(Multiply(), x, b.like(x, 0.5**bits))
+        x = b.op(Floor(), b.op(Add(), x, b.like(x, 0.5)))
+        x = b.op(Maximum(), b.op(Minimum(), x, b.like(x, 255)), b.like(x, 0))
+    return b.convert(x, b.out.dtype)
 
 
 def resized_gradient(
