@@ -143,6 +143,12 @@ def test_branches_and_arguments_that_are_no_tensors():
     assert_equal(branches, drawn(3, 4), torch.bfloat16, torch.sin, like=torch.float16)
 
 
+def test_functions_that_read_modules_are_no_arguments():
+    inner = nn.Linear(4, 4)
+    with pytest.raises(WeftError, match="reads modules"):
+        weft.compile(lambda x, act: act(x))(drawn(3, 4), lambda x: inner(x))
+
+
 def test_integers_of_random_():
     def draws(x):
         return x.clone().random_(2, 7), torch.empty(64, dtype=torch.uint8).random_(3), x.random_()

@@ -118,6 +118,11 @@ def static_key(leaf: Any) -> Hashable:
     """The part of the cache key for an argument that is not a tensor."""
     if isinstance(leaf, float | complex):
         return repr(leaf)  # 0.0 equals -0.0, and NaN does not equal itself
+    if isinstance(leaf, types.FunctionType) and modules_of(leaf) is not None:
+        raise WeftError(
+            f"the argument {leaf.__name__} is a function that reads modules",
+            help="compile a module that has them: their parameters would be constants here",
+        )
     if isinstance(leaf, _NUMBERS) or _is_held(leaf):
         return leaf  # type: ignore[no-any-return]
     raise WeftError(
@@ -135,8 +140,7 @@ def _is_held(leaf: Any) -> bool:
     import torch
 
     kinds = (torch.dtype, torch.device, torch.layout, torch.memory_format, enum.Enum)
-    functions = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
-    return isinstance(leaf, kinds + functions)
+    return isinstance(leaf, (*kinds, types.FunctionType, types.BuiltinFunctionType))
 
 
 def with_held(
