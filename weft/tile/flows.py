@@ -25,20 +25,18 @@ from weft.executable.items import (
     all_items,
     blocks_of,
 )
-from weft.ir.types import TensorType
+from weft.ir.types import DTYPES, TensorType
 from weft.kernels.digest import content_digest
 from weft.kernels.flow import ControlFlow, FlowBlock, FlowBranch, FlowLoop, KernelRun, Statement
 from weft.kernels.flow_buffers import Buffers
 from weft.kernels.group import Group
 from weft.kernels.kernel import (
     Affine,
-    Apply,
     Factor,
     Fill,
     Kernel,
     Load,
     Operand,
-    Step,
     Store,
 )
 from weft.kernels.single_node import SingleNode
@@ -281,15 +279,12 @@ def _is_small_view(item: Host, stacks: StackList) -> bool:
 
 def _copied(item: Host, stacks: StackList, target: Target) -> Launch:
     """The launch that materializes a view by a copy."""
-    source, view = (_operand(stacks[slot]) for slot in (item.ins[0], item.outs[0]))
-    steps: list[Step] = [Load(0, Affine((1,)), source.dtype)]
-    if view.dtype is not source.dtype:
-        steps.append(Apply(BitcastConvert(TensorType((), view.dtype)), (0,), view.dtype))
-    steps.append(Store(1, Affine((1,)), len(steps) - 1))
-    digest = content_digest((source, view))
-    operands = (source, replace(view, output=True))
-    kernel = Kernel(f"view_{digest}", (Factor("i0", view.size),), operands, tuple(steps))
-    kernel = _scheduled(kernel, target)
+    # As bytes: elements of a bitcast may have another width, and a float's NaN keeps its bits.
+    view = Operand(DTYPES["ui8"], (_operand(stacks[item.outs[0]]).nbytes,))
+    steps = (Load(0, Affine((1,)), view.dtype), Store(1, Affine((1,)), 0))
+    operands = (view, replace(view, output=True))
+    factors = (Factor("i0", view.size),)
+    kernel = _scheduled(Kernel(f"view_{view.size}", factors, operands, steps), target)
     group = Group((item.node,), kernel, item.node.operands, item.node.results)
     return Launch(kernel, item.ins, item.outs, item.loc, group)
 

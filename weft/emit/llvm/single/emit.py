@@ -29,6 +29,7 @@ from weft.emit.llvm.single.select_scatter import (
 from weft.emit.llvm.single.sort import sort
 from weft.emit.llvm.single.top_k import top_k
 from weft.emit.llvm.single.triangular import triangular_solve
+from weft.emit.llvm.single.tridiagonal import refuses_tridiagonal, tridiagonal_solve
 from weft.emit.llvm.single.window import reduce_window
 from weft.emit.llvm.spectral.eigh import eigh, refuses_eigh
 from weft.emit.llvm.spectral.svd import refuses_svd, svd
@@ -61,6 +62,7 @@ _CALLS: dict[str, tuple[_Way, ...]] = {
     "weft.pivoted_qr": ((factors.pivoted_qr, refuses_lapack),),
     "weft.hessenberg": ((factors.hessenberg, refuses_lapack),),
     "weft.tridiagonal": ((factors.tridiagonal, refuses_lapack),),
+    "weft.tridiagonal_solve": ((tridiagonal_solve, refuses_tridiagonal),),
 }
 _FACTORS: dict[str, _Way] = {
     "weft.lu": (factors.lu, refuses_lapack),
