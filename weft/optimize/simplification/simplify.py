@@ -16,6 +16,7 @@ from weft.optimize.simplification import (
     ragged_rules,
     shape_rules,
 )
+from weft.optimize.simplification.empty_rules import makes_nothing, without_elements
 from weft.optimize.simplification.fold_constants import begins_known, folded
 from weft.optimize.simplification.splats import splat_of
 
@@ -33,7 +34,7 @@ def simplify(module: Module) -> Module:
     Constants are folded along the way: folding and rules enable each other.
     """
     with without_gc():
-        after = _Simplifying(module, (simplified, folded), kinds=TABLE).module()
+        after = _Simplifying(module, (without_elements, simplified, folded), kinds=TABLE).module()
         return module if after is module else drop_dead(after)
 
 
@@ -53,7 +54,7 @@ class _Simplifying(Rebuild):
     """A rebuild that replaces control flow with a constant predicate by its branch."""
 
     def is_offered(self, node: Node) -> bool:
-        return type(node.op) in TABLE or begins_known(node)
+        return type(node.op) in TABLE or begins_known(node) or makes_nothing(node)
 
     def node(self, node: Node, out: list[Node]) -> None:
         if node.regions and not node.attrs and isinstance(node.op, If | Case):
