@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from weft.emit.llvm.math.circular import atan2, cos, sin
-from weft.emit.llvm.math.exponential import exp
+from weft.emit.llvm.math.exponential import exp, expm1
 from weft.emit.llvm.math.logarithm import log, log1p
 from weft.emit.llvm.math.polynomial import (
     at_least,
@@ -180,6 +180,17 @@ def _exp(v: Vectors, z: Held) -> Held:
     return where(v, "oeq", y, 0.0, size, real), where(v, "oeq", y, 0.0, y, imag)
 
 
+def _expm1(v: Vectors, z: Held) -> Held:
+    """exp(z) - 1: where x is small expm1(x) cos(y) + cos(y) - 1, in which no term cancels."""
+    x, y = z
+    real, imag = _exp(v, z)
+    half = sin(v, v.mul(y, number(v, 0.5)))
+    near = v.mul(v.mul(half, half), number(v, -2.0))
+    near = v.fma(expm1(v, x), cos(v, y), near)
+    small = v.compare("olt", magnitude(v, x), number(v, 1.0))
+    return v.select(small, near, v.sub(real, number(v, 1.0))), imag
+
+
 def _log(v: Vectors, z: Held) -> Held:
     """log|z| and the angle; near |z| = 1 the first is log1p(|z|^2 - 1) / 2."""
     high, low = _sizes(v, z)
@@ -227,6 +238,11 @@ def _even_power_below(v: Vectors, z: Held) -> Vector:
     return float_of(v, even)
 
 
+def _rsqrt(v: Vectors, z: Held) -> Held:
+    """1 / sqrt(z)."""
+    return _divide(v, (number(v, 1.0), number(v, 0.0)), _sqrt(v, z))
+
+
 def _sqrt_special(v: Vectors, z: Held, value: Held) -> Held:
     """Roots of infinities and NaN (C, annex G)."""
     x, y = z
@@ -246,6 +262,6 @@ def _sqrt_special(v: Vectors, z: Held, value: Held) -> Held:
 absolute = in_double(_absolute)
 divide = in_double(_divide, _divide_narrow)
 sign = in_double(_sign)
-exponential = in_double(_exp)
+exponential, exponential_minus_one = in_double(_exp), in_double(_expm1)
 logarithm = in_double(_log)
-square_root = in_double(_sqrt)
+square_root, reciprocal_root = in_double(_sqrt), in_double(_rsqrt)

@@ -23,16 +23,20 @@ EMIT: dict[type[Op], Emit] = {
         coarse=logistic.noted_coarse_exp,
         complex=math_complex.exponential,
     ),
-    ops.ExponentialMinusOne: by_kind(real=exponential.expm1),
+    ops.ExponentialMinusOne: by_kind(
+        real=exponential.expm1, complex=math_complex.exponential_minus_one
+    ),
     ops.Log: by_kind(real=logarithm.log, complex=math_complex.logarithm),
     ops.LogPlusOne: by_kind(real=logarithm.log1p),
     ops.Logistic: by_kind(real=logistic.logistic, coarse=logistic.coarse_logistic),
-    ops.Rsqrt: by_kind(real=logarithm.rsqrt, tolerant=estimate_rsqrt),
+    ops.Rsqrt: by_kind(
+        real=logarithm.rsqrt, tolerant=estimate_rsqrt, complex=math_complex.reciprocal_root
+    ),
     ops.Sine: by_kind(real=circular.sin, single=pairs.sine),
     ops.Sqrt: by_kind(real=logarithm.sqrt, complex=math_complex.square_root),
-    ops.Tan: by_kind(real=circular.tan),
+    ops.Tan: by_kind(real=circular.tan, complex=pairs.tan),
     ops.Tanh: by_kind(
-        real=logistic.noted_tanh, coarse=logistic.noted_coarse_tanh, single=pairs.tanh
+        real=logistic.noted_tanh, coarse=logistic.noted_coarse_tanh, complex=pairs.tanh
     ),
     ops.Atan2: by_kind(real=circular.atan2),
     special.Acos: by_kind(real=circular.acos),
@@ -43,7 +47,7 @@ EMIT: dict[type[Op], Emit] = {
     special.Atanh: by_kind(real=hyperbolic.atanh),
     special.Cosh: by_kind(real=exponential.cosh, single=pairs.cosh),
     special.Sinh: by_kind(real=exponential.sinh, single=pairs.sinh),
-    special.ChloTan: by_kind(real=circular.tan),
+    special.ChloTan: by_kind(real=circular.tan, complex=pairs.tan),
     special.BesselI1e: by_kind(real=gamma.bessel_i1e),
     special.Digamma: by_kind(real=gamma.digamma),
     special.Erf: by_kind(real=error.erf),
