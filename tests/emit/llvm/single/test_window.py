@@ -112,6 +112,7 @@ POOLS = [  # sizes, strides, padding, base dilations, window dilations
     ((1, 1, 3, 3), (1, 1, 2, 2), ((0, 0), (0, 0), (1, 1), (1, 0)), None, None),
     ((1, 1, 3, 5), (1, 1, 1, 1), ((0, 0), (0, 0), (-1, 1), (2, -1)), None, None),
     ((1, 1, 3, 3), None, ((0, 0), (0, 0), (1, 1), (1, 0)), (1, 2, 2, 3), (1, 1, 2, 2)),
+    ((1, 2, 3, 1), None, ((0, 0), (0, 0), (2, -1), (0, 0)), None, (1, 1, 2, 1)),
 ]
 
 
@@ -120,7 +121,7 @@ POOLS = [  # sizes, strides, padding, base dilations, window dilations
 @pytest.mark.parametrize("pool", POOLS)
 def test_windows(pool: tuple[object, ...], op: type[Op], known: tuple[int, ...]):
     sizes, strides, padding, base, spread = pool
-    x = numbers((2, 9, 11, 37))
+    x = numbers((2, 9, 11, 37 if sizes[-1] > 1 else 3))  # type: ignore[index]
     window = make_window("window", sizes, strides, padding, base, spread)  # type: ignore[arg-type]
     out = TensorType(window.shape("window", x.shape), F32)
     made = ReduceWindow(sizes, (out,), strides, base, spread, padding)  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
 from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.loops.folding import carried, grouped, read_inits, texts
@@ -32,6 +33,9 @@ from weft.kernels.single_node import SingleNode, strides
 from weft.ops.window import ReduceWindow, WindowDims
 from weft.records import dataclass
 
+# Sizes of a dim that is better merged with the dim before it.
+_SHORT = (1, 3, 5, 6, 7, 9, 10, 11, 12, 13, 14, 15)
+
 
 def reduce_window(kernel: SingleNode) -> Emitted:
     """A scan if the window grows from one end to the other, else a fold of each position."""
@@ -42,7 +46,35 @@ def reduce_window(kernel: SingleNode) -> Emitted:
     found = _running_dim(op.window, kernel.inputs[0].shape[kernel.lead :])
     if found is not None and is_neutral(kernel):
         return scan(kernel, *found)
-    return _Windows(kernel, op.window).emit()
+    return _Windows(*_merged(kernel, op.window)).emit()
+
+
+def _merged(kernel: SingleNode, window: WindowDims) -> tuple[SingleNode, WindowDims]:
+    """A kernel and its window, a short last dim without a window merged with the dim before it.
+
+    Where that has no strides, its windows are those of the merged dim, dilated by the short dim:
+    whole vectors instead of a few lanes at each place.
+    """
+    shape = kernel.inputs[0].shape[kernel.lead :]
+    # Powers of two are whole vectors of their own, whose edges need no masks.
+    if len(shape) < 2 or shape[-1] not in _SHORT or not window.is_trivial(len(shape) - 1):
+        return kernel, window
+    if window.strides[-2] != 1 or window.base_dilations[-2:] != (1, 1):
+        return kernel, window
+    by, rank = shape[-1], kernel.lead + len(shape)
+    operands = [
+        replace(o, shape=(*o.shape[:-2], o.shape[-2] * by)) if len(o.shape) == rank else o
+        for o in kernel.operands
+    ]
+    low, high = window.padding[-2]
+    merged = WindowDims(
+        window.sizes[:-1],
+        window.strides[:-1],
+        (*window.padding[:-2], (low * by, high * by)),
+        window.base_dilations[:-1],
+        (*window.window_dilations[:-2], window.window_dilations[-2] * by),
+    )
+    return _merged(replace(kernel, operands=tuple(operands)), merged)
 
 
 def _running_dim(window: WindowDims, shape: tuple[int, ...]) -> tuple[int, bool] | None:
@@ -124,7 +156,7 @@ class _Windows:
             for d, index in enumerate(at):
                 steps = [s[d] if d < lead or n >= 2 * self.count else 0 for n, s in self._steps()]
                 offsets = moved(code, offsets, index, steps)
-            for width, index in vectors_and_rest(code, begin, end, self.width):
+            for width, index in vectors_and_rest(code, begin, end, self.width, self.width // 4):
                 self._places(Vectors(code, width), offsets, [*at[lead:], index])
         return Emitted(module_text(code), (self.lines.phase(self.kernel.name),))
 
