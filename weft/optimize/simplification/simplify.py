@@ -12,6 +12,7 @@ from weft.ops.control import Case, If
 from weft.optimize.drop_dead import drop_dead
 from weft.optimize.simplification import (
     arithmetic_rules,
+    complex_rules,
     index_rules,
     ragged_rules,
     shape_rules,
@@ -25,6 +26,7 @@ TABLE: Mapping[type[Op], tuple[NodeRule, ...]] = {
     **shape_rules.RULES,
     **index_rules.RULES,
     **ragged_rules.RULES,
+    **complex_rules.RULES,
 }
 
 

@@ -152,7 +152,7 @@ class _Solve:
         with self.code.loop(0, self.size, carried=carried([zero, zero])) as loop:
             below = grouped(loop.carried, [zero, zero])
             row = self.code.let(f"sub nsw i64 {self.size - 1}, {loop.index}")
-            pivot, beside, second, value = [self._kept(row, n, zero) for n in range(_KEPT)]
+            pivot, beside, second, value = [self._recall(row, n, zero) for n in range(_KEPT)]
             for factor, known in zip((beside, second), below, strict=True):
                 value = self._apply(Subtract(), value, self._apply(Multiply(), factor, known))
             value = self._apply(Divide(), value, pivot)
@@ -165,7 +165,7 @@ class _Solve:
             for part, vector in enumerate(value):
                 self.v.store(vector, self._slot(row, n, part), align=4)
 
-    def _kept(self, row: str, number: int, like: Held) -> Held:
+    def _recall(self, row: str, number: int, like: Held) -> Held:
         loads = [(self._slot(row, number, part), p.kind) for part, p in enumerate(like)]
         return tuple([self.v.load(*load) for load in loads])
 

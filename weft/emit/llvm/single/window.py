@@ -46,10 +46,10 @@ def reduce_window(kernel: SingleNode) -> Emitted:
     found = _running_dim(op.window, kernel.inputs[0].shape[kernel.lead :])
     if found is not None and is_neutral(kernel):
         return scan(kernel, *found)
-    return _Windows(*_merged(kernel, op.window)).emit()
+    return _Windows(*_merge_last_dim(kernel, op.window)).emit()
 
 
-def _merged(kernel: SingleNode, window: WindowDims) -> tuple[SingleNode, WindowDims]:
+def _merge_last_dim(kernel: SingleNode, window: WindowDims) -> tuple[SingleNode, WindowDims]:
     """A kernel and its window, a short last dim without a window merged with the dim before it.
 
     Where that has no strides, its windows are those of the merged dim, dilated by the short dim:
@@ -74,7 +74,7 @@ def _merged(kernel: SingleNode, window: WindowDims) -> tuple[SingleNode, WindowD
         window.base_dilations[:-1],
         (*window.window_dilations[:-2], window.window_dilations[-2] * by),
     )
-    return _merged(replace(kernel, operands=tuple(operands)), merged)
+    return _merge_last_dim(replace(kernel, operands=tuple(operands)), merged)
 
 
 def _running_dim(window: WindowDims, shape: tuple[int, ...]) -> tuple[int, bool] | None:
