@@ -208,7 +208,7 @@ OF_COMPLEX_TOO = {
     *(pointwise.Abs, pointwise.Divide, pointwise.Sign, special.Conj, special.Square),
     special.ChloTan,
 }
-OF_SINGLE_TOO = {transcendental.Cosine, transcendental.Sine}
+OF_SINGLE_TOO = {transcendental.Cosine, transcendental.LogPlusOne, transcendental.Sine}
 OF_SINGLE_TOO |= {pointwise.Power, special.Cosh, special.Sinh}
 
 

@@ -209,6 +209,19 @@ def _log(v: Vectors, z: Held) -> Held:
     return v.select(middle, near, far), atan2(v, z[1], z[0])
 
 
+def _log1p(v: Vectors, z: Held) -> Held:
+    """log(1 + z); near |1 + z| = 1 of x (x + 2) + y^2, which is exact in f64 for parts of f32."""
+    x, y = z
+    one = number(v, 1.0)
+    shifted = v.add(x, one), y
+    real, imag = _log(v, shifted)
+    near = v.fma(x, v.add(x, number(v, 2.0)), v.mul(y, y))
+    size = _size(v, shifted)
+    middle = v.compare("ogt", size, number(v, 0.5))
+    middle = v.binary("and", middle, v.compare("olt", size, number(v, 2.0)))
+    return v.select(middle, v.mul(log1p(v, near), number(v, 0.5)), real), imag
+
+
 def _sqrt(v: Vectors, z: Held) -> Held:
     """sqrt((|x| + |z|) / 2) is one part, |y| by twice it the other."""
     x, y = z
@@ -263,5 +276,5 @@ absolute = in_double(_absolute)
 divide = in_double(_divide, _divide_narrow)
 sign = in_double(_sign)
 exponential, exponential_minus_one = in_double(_exp), in_double(_expm1)
-logarithm = in_double(_log)
+logarithm, logarithm_plus_one = in_double(_log), in_double(_log1p)
 square_root, reciprocal_root = in_double(_sqrt), in_double(_rsqrt)

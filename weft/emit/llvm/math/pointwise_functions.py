@@ -27,7 +27,7 @@ EMIT: dict[type[Op], Emit] = {
         real=exponential.expm1, complex=math_complex.exponential_minus_one
     ),
     ops.Log: by_kind(real=logarithm.log, complex=math_complex.logarithm),
-    ops.LogPlusOne: by_kind(real=logarithm.log1p),
+    ops.LogPlusOne: by_kind(real=logarithm.log1p, single=math_complex.logarithm_plus_one),
     ops.Logistic: by_kind(real=logistic.logistic, coarse=logistic.coarse_logistic),
     ops.Rsqrt: by_kind(
         real=logarithm.rsqrt, tolerant=estimate_rsqrt, complex=math_complex.reciprocal_root
