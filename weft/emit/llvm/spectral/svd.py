@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 
 from weft.emit.llvm.emitted import Emitted
+from weft.emit.llvm.lapack.matrices import refuses_lapack
 from weft.emit.llvm.spectral.completion import Completion
 from weft.emit.llvm.spectral.rows import (
     NONE,
@@ -30,6 +31,8 @@ from weft.ops.custom_calls.custom import CustomCall
 
 MOST = {"float": 96, "double": 48}  # singular values: LAPACK is faster for larger matrices
 _LONGEST = 1024  # elements of a vector
+# The same without vectors, which LAPACK's bidiagonal form needs only half of its work for.
+_MOST_ALONE, _LONGEST_ALONE = {"float": 24, "double": 10}, 256
 _SWEEPS = 40  # over all pairs: five to eight are usual
 _UNIT = {"float": 2.0**-24, "double": 2.0**-53}
 _STEEP = {"float": 2.0**13, "double": 2.0**28}  # slopes beside whose squares 1 is negligible
@@ -40,9 +43,12 @@ def refuses_svd(kernel: SingleNode) -> str | None:
     matrix = kernel.operands[0]
     if matrix.dtype.is_complex:
         return f"of {matrix.dtype}"
-    most = MOST[storage.register_kind(matrix.dtype)]
-    if min(matrix.shape[-2:]) > most or max(matrix.shape[-2:]) > _LONGEST:
-        return f"LAPACK is faster for more than {most} values, or vectors of over {_LONGEST}"
+    assert isinstance(kernel.op, CustomCall)
+    most, longest = MOST[storage.register_kind(matrix.dtype)], _LONGEST
+    if not kernel.op.config.get("vectors", 0) and refuses_lapack(kernel) is None:
+        most, longest = _MOST_ALONE[storage.register_kind(matrix.dtype)], _LONGEST_ALONE
+    if min(matrix.shape[-2:]) > most or max(matrix.shape[-2:]) > longest:
+        return f"LAPACK is faster for more than {most} values, or vectors of over {longest}"
     return None if all(o.size for o in kernel.operands) else "it has no elements"
 
 
