@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,16 +10,20 @@ from weft.capture import normalize
 from weft.columns import Column, table_text
 from weft.cost.repeated import repeated_layer_runs
 from weft.errors import WeftError
+from weft.explain.candidates import candidate_edits
 from weft.explain.causes import Causes
-from weft.explain.edits import (
-    AnnotationEdit,
-    candidate_edits,
-    mesh_in,
-    spec_text,
-    split_dims,
+from weft.explain.constraint_edits import lines_before
+from weft.explain.edits import AnnotationEdit, mesh_in, spec_text, split_dims
+from weft.explain.findings import (
+    SendWarning,
+    indivisible,
+    line_text,
+    padded,
+    replicated,
+    summed_twice,
 )
-from weft.explain.findings import SendWarning, indivisible, line_text, padded, replicated
-from weft.explain.state import result_name
+from weft.explain.rounds import small_rounds
+from weft.explain.state import result_names
 from weft.ir.location import Location
 from weft.ir.module import Module, Value
 from weft.ir.types import TensorType
@@ -41,7 +45,15 @@ _SHOWN = 4  # pieces of advice
 _LINES = 3  # lines whose values get constraints, of collectives and of products
 _TINY = 64 << 10  # bytes of a collective whose time is latency
 _MANY = 8  # tiny collectives worth a warning
-_KINDS = ("removal", "argument", "order", "constraint", "addition")  # simpler changes first
+_KINDS = (
+    "removal",
+    "argument",
+    "result",
+    "order",
+    "constraint",
+    "width",
+    "addition",
+)  # simpler changes first
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +147,15 @@ def explain(
     pads: Pads = "named",
     rules: Rules | None = None,
     numbers: Mapping[str, int] = {},
+    plan: bool = False,
+    variants: Iterable[tuple[str, Module]] = (),
 ) -> Explained:
     """Explain every collective of a captured program on a machine, and try what would remove it.
 
     The program is optimized for the machine. At most `tries` changes of its annotations are
-    predicted; those that shorten the step become advice.
+    predicted; those that shorten the step become advice. With `plan`, shardings of arguments are
+    written as entries of a plan, as for PyTorch. `variants` are the program with other options, and
+    the option to write; they are tried first, until one is slower.
     """
     options: dict[str, Any] = {"pads": pads, "rules": rules, "numbers": numbers, "apart": True}
     module = normalize(module, shard)
@@ -151,7 +167,7 @@ def explain(
         # Otherwise two of equal layers are drawn, and their events are scaled up.
         whole = predict(module, machine, name=name, whole=True, **options)
         rows = _rows(whole, causes)
-    trying = _Trying(module, machine, whole, options)
+    trying = _Trying(module, machine, whole, options, plan=plan, variants=variants)
     advice = trying.advice(rows, tries) if mesh_in(module) is not None else ()
     rows = tuple(replace(row, advice=_removed_by(row, advice, trying)) for row in rows)
     sent = {axis for row in rows for axis in row.over.split()}
@@ -211,18 +227,27 @@ class _Trying:
     """Tries changes of annotations on a program with one of each equal layers."""
 
     def __init__(
-        self, module: Module, machine: Machine, whole: Prediction, options: Mapping[str, Any]
+        self,
+        module: Module,
+        machine: Machine,
+        whole: Prediction,
+        options: Mapping[str, Any],
+        *,
+        plan: bool,
+        variants: Iterable[tuple[str, Module]],
     ) -> None:
+        self.plan, self.variants = plan, variants
         self.module, self.machine, self.whole, self.options = module, machine, whole, options
         self.count = 0
         self.timelines: list[Timeline] = []  # of the program with each piece of advice
 
     def advice(self, rows: Sequence[ExplainedCollective], tries: int) -> tuple[Advice, ...]:
         """Changes one after another: each the best on top of those before it."""
-        edits = _ranked(candidate_edits(self.module, self.lines(rows)), rows)[:tries]
-        self.count = len(edits)
+        pieces_of_advice = self.options_advice()
         module, before = self.module, self.whole
-        pieces_of_advice: list[Advice] = []
+        found = candidate_edits(module, self.lines(rows), plan=self.plan)
+        edits = _ranked(found, rows)[:tries]
+        self.count += len(edits)
         returns = self.returned(module)
         while edits and len(pieces_of_advice) < _SHOWN:
             tried = self.gains(module, edits)
@@ -243,6 +268,24 @@ class _Trying:
             edits = [other for other, _ in tried if not _overlaps(other, edit)]
         return tuple(pieces_of_advice)
 
+    def options_advice(self) -> list[Advice]:
+        """The best of the program's variants, which becomes the program."""
+        advice: list[Advice] = []
+        first, before = self.whole, self.whole
+        for text, variant in self.variants:
+            module = normalize(variant, shard)
+            after = predict(module, self.machine, name=first.name, **self.options)
+            self.count += 1
+            if not after.fits or not _is_gain(before.seconds, after.seconds):
+                break
+            piece = Advice(
+                text, module.loc, "option", first.seconds, after.seconds,
+                first.memory.peak, after.memory.peak, module,
+            )  # fmt: skip
+            advice, self.timelines = [piece], [after.timeline]
+            self.module, self.whole, before = module, after, after
+        return advice
+
     def returned(self, module: Module) -> dict[str, str]:
         """The inferred shardings of the results that have no annotation of their own."""
         main = module.function("main")
@@ -250,11 +293,10 @@ class _Trying:
         if all(sharding_attribute(attrs) is not None for attrs in result_attrs):
             return {}
         sharded = shard(module, pads=self.options["pads"], rules=self.options["rules"])
+        names = result_names(module)
         inferred = sharded.function("main").res_attrs or result_attrs
         return {
-            result_name(result_attrs[n], n): spec_text(
-                split_dims(sharding_attribute(inferred[n]), type.rank)
-            )
+            names[n]: spec_text(split_dims(sharding_attribute(inferred[n]), type.rank))
             for n, type in enumerate(main.result_types)
             if sharding_attribute(result_attrs[n]) is None and isinstance(type, TensorType)
         }
@@ -264,12 +306,12 @@ class _Trying:
         products = [e for e in self.whole.timeline.events if e.kind in COMPUTING]
         longest = sorted(products, key=lambda event: -event.total)
         waits = [row.loc.line for row in rows if row.exposed]
-        found = [waits, [event.loc.line for event in longest]]
-        return [
+        found = [
             line
-            for listed in found
+            for listed in (waits, [event.loc.line for event in longest])
             for line in [*dict.fromkeys(line for line in listed if line is not None)][:_LINES]
         ]
+        return [*dict.fromkeys(found), *lines_before(self.module, found)]
 
     def gains(
         self, module: Module, edits: Sequence[AnnotationEdit]
@@ -336,7 +378,7 @@ def _ranked(
 
     def rank(edit: AnnotationEdit) -> tuple[float, int]:
         near = sum(exposed.get(line, 0.0) for line in edit.lines) / total
-        if edit.kind in ("removal", "order"):
+        if edit.kind in ("removal", "order", "width") or edit.is_state:
             near += 1.0  # few, so that none of them is left out
         return (-round(near, 2), -edit.size)
 
@@ -372,6 +414,10 @@ def _findings(
             f"{count:,} collectives send less than {bytes_text(_TINY)} each: their "
             f"{seconds_text(exposed)} are latency; use larger batches or fewer devices",
         )
+    yield from summed_twice(module)
+    if 2 * prediction.memory.peak <= prediction.machine.memory:
+        waits = [(row.loc.line, row.times, row.exposed / prediction.seconds) for row in rows]
+        yield from small_rounds(module, waits)
     share = (
         prediction.parts["collectives exposed"] / prediction.seconds if prediction.seconds else 0.0
     )
@@ -435,7 +481,8 @@ def _table(rows: Sequence[ExplainedCollective], width: int | None) -> list[str]:
             f"{row.times:,}",
             seconds_text(row.seconds),
             seconds_text(row.exposed) if row.exposed > 1e-9 else "hidden",
-            f"{line_text(row.loc)}: {row.reason}"
+            (f"{line_text(row.loc)}: " if row.loc.line else "")
+            + row.reason
             + (f" (advice {row.advice})" if row.advice is not None else ""),
         )
         for row in rows

@@ -22,6 +22,7 @@ from weft.capture.options import (
     check_programs,
 )
 from weft.capture.shardings import Spelled
+from weft.capture.source import Varied
 from weft.capture.sources import size_buckets
 from weft.cost.sent import Sent
 from weft.cost.sent_table import sent_by_line
@@ -251,7 +252,11 @@ class Compiled:
         """
         from weft.advise import TRIES, explain  # as for predict
 
-        return self._examined(explain, machine, tries=TRIES if tries is None else tries)
+        tries, source = TRIES if tries is None else tries, self._source
+        variants = source.variants() if tries and isinstance(source, Varied) else ()
+        return self._examined(
+            explain, machine, tries=tries, plan=source.takes_tensors, variants=variants
+        )
 
     def _examined(self, examine: Callable[..., T], machine: Machine | str | None, **how: Any) -> T:
         """The findings of an examination of the latest program, as it was captured."""

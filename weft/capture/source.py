@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from weft.capture.captured import Captured, Leaf
+from weft.ir.module import Module
 
 
 class FlatArguments(Protocol):
@@ -106,4 +107,13 @@ class Source(Protocol):
 
     def inlined(self) -> Callable[..., Any]:
         """The function to trace in place of the call."""
+        ...
+
+
+@runtime_checkable
+class Varied(Protocol):
+    """A source with options that change how a program computes, but not its results."""
+
+    def variants(self) -> Iterator[tuple[str, Module]]:
+        """The latest program with other options, from small changes to large ones."""
         ...

@@ -1,29 +1,36 @@
-"""Candidate changes of a program's sharding annotations, each with the text to write.
+"""Changes of the shardings of arguments and results, each with the text to write.
 
-Arguments that differ in numbers only (the weights of equal layers) are changed together, and so are
-the constraints and values of one source line.
+Arguments that differ in numbers only (the weights of equal layers) are changed together.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
+from functools import partial
 from typing import Literal, TypeAlias
 
-from weft.explain.state import CARRIES, named_state, with_arguments
+from weft.explain.state import (
+    CARRIES,
+    named_state,
+    result_names,
+    state_results,
+    with_arguments,
+    with_results,
+)
 from weft.ir.location import Location
-from weft.ir.module import Module, Node, Value, apply, walk
-from weft.ir.rebuild import Rebuild
+from weft.ir.module import Module, Value
 from weft.ir.types import TensorType
 from weft.mesh import Axis, DimSharding, Mesh, P, Sharding
 from weft.mesh.algebra import DimAxes, total_size
 from weft.ops.distributed.annotations import sharding_attribute
-from weft.ops.distributed.sharding import ShardingConstraint
 from weft.records import dataclass
 
-EditKind: TypeAlias = Literal["argument", "constraint", "removal", "addition", "order"]
-_NUMBER = re.compile(r"\d+")
+EditKind: TypeAlias = Literal[
+    "removal", "argument", "result", "order", "constraint", "width", "addition"
+]
+NUMBER = re.compile(r"\d+")
 _NAMED = 4  # the most results that a change names
 
 
@@ -37,40 +44,30 @@ class AnnotationEdit:
     apply: Callable[[Module], Module] = field(compare=False)
     lines: frozenset[object] = frozenset()  # lines that read what it changes
     size: int = 0  # bytes of what it changes
+    is_state: bool = False  # whether it makes a result fit the argument that it is the next of
 
 
 @dataclass(frozen=True, slots=True)
 class ArgumentGroup:
     """Arguments alike but for numbers in their names: equal types and shardings."""
 
-    name: str
+    names: tuple[str, ...]  # one pattern, or all names if the pattern fits other arguments, too
     numbers: tuple[int, ...]
     type: TensorType
     split: DimAxes
     loc: Location
     lines: frozenset[object]
 
+    @property
+    def text(self) -> str:
+        """The names, of many the first."""
+        return _listed(self.names)
+
 
 def mesh_in(module: Module) -> tuple[str, Mesh] | None:
     """The name of the program's mesh, and the mesh; None without axes to split by."""
     found = [(n, m) for n, m in module.meshes.items() if any(size > 1 for _, size in m.axes)]
     return found[0] if len(found) == 1 else None
-
-
-def candidate_edits(module: Module, lines: Sequence[object]) -> Iterator[AnnotationEdit]:
-    """Changes that may shorten a step; values of `lines` get constraints."""
-    found = mesh_in(module)
-    if found is None:
-        return
-    name, mesh = found
-    groups, state = argument_groups(module), named_state(module)
-    for group in groups:
-        for split in _other_splits(group.type, group.split, mesh):
-            yield _argument_edit([group], split, name, state)
-    yield from _families(groups, name, mesh, state)
-    yield from _constraint_edits(module, name, mesh)
-    yield from _orders(module, name, mesh)
-    yield from _additions(module, name, mesh, lines)
 
 
 def argument_groups(module: Module) -> list[ArgumentGroup]:
@@ -86,15 +83,29 @@ def argument_groups(module: Module) -> list[ArgumentGroup]:
                 split_dims(sharding_attribute(attrs[n]), value.type.rank),
             )
             # params['layers.3.w'] and ['layers.4.w'] are one group, params['layers.*.w'].
-            label = _NUMBER.sub("*", loc.name or f"%arg{n}") if loc.name else f"%arg{n}"
+            label = NUMBER.sub("*", loc.name) if loc.name else f"%arg{n}"
             members.setdefault((label, value.type, split), []).append(n)
+    names = [loc.name or f"%arg{n}" for n, loc in enumerate(main.body.arg_locs)]
     groups = []
-    for (label, type, split), numbers in members.items():
-        shown = label if len(numbers) > 1 else main.body.arg_locs[numbers[0]].name or label
+    for (_, type, split), numbers in members.items():
         lines = frozenset().union(*[readers[main.body.args[n]] for n in numbers])
         loc = main.body.arg_locs[numbers[0]]
+        shown = _pattern_of([names[n] for n in numbers], names)
         groups.append(ArgumentGroup(shown, tuple(numbers), type, split, loc, lines))
     return groups
+
+
+def _pattern_of(members: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
+    """The names of a group as one: `*` for the numbers that vary; all of them if others fit."""
+    first, *others = [NUMBER.findall(name) for name in members]
+    between = NUMBER.split(members[0])
+    fixed = [all(o[n] == number for o in others) for n, number in enumerate(first)]
+    pairs = zip(first, fixed, strict=True)
+    shown = [*(number if is_fixed else "*" for number, is_fixed in pairs), ""]
+    pattern = "".join(text + number for text, number in zip(between, shown, strict=True))
+    fits = re.compile(re.escape(pattern).replace(r"\*", r"\d+"))
+    alone = sum(fits.fullmatch(name) is not None for name in names) == len(members)
+    return (pattern,) if alone else tuple(members)
 
 
 def _reading_lines(module: Module) -> dict[Value, frozenset[object]]:
@@ -118,7 +129,7 @@ def split_dims(sharding: Sharding | None, rank: int) -> DimAxes:
     return tuple([dim.axes for dim in sharding.dims])
 
 
-def _other_splits(type: TensorType, split: DimAxes, mesh: Mesh) -> Iterator[DimAxes]:
+def other_splits(type: TensorType, split: DimAxes, mesh: Mesh) -> Iterator[DimAxes]:
     """Splits that differ in one axis, or in the order of two dims; pieces are even."""
     tried = {split}
     for candidate in _changed(split, mesh):
@@ -159,189 +170,92 @@ def spec_text(split: DimAxes) -> str:
     return repr(P(*[DimSharding(axes) for axes in split]))
 
 
-def _argument_edit(
-    groups: Sequence[ArgumentGroup],
-    split: DimAxes,
-    mesh: str,
-    state: Mapping[int, str],
-    label: str = "",
-) -> AnnotationEdit:
-    numbers = frozenset(n for group in groups for n in group.numbers)
-    sharding = Sharding(mesh, tuple([DimSharding(axes) for axes in split]))
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """How the user writes shardings: in `in_shardings`, or in a plan by the arguments' names."""
 
-    def change(module: Module) -> Module:
-        return with_arguments(module, dict.fromkeys(numbers, sharding))
+    state: Mapping[int, str]  # by argument the annotated result that is its next value
+    is_plan: bool = False
 
-    first = groups[0]
-    text = f"in_shardings: {label or first.name}: {spec_text(split)}"
-    if results := [state[n] for n in sorted(numbers) if n in state]:
-        more = f" and {len(results) - _NAMED} more" if len(results) > _NAMED else ""
-        text += f"; out_shardings: {', '.join(results[:_NAMED])}{more}: the same"
-    lines = frozenset().union(*[group.lines for group in groups])
-    size = sum(group.type.nbytes * len(group.numbers) for group in groups)
-    return AnnotationEdit("argument", first.loc, text, change, lines, size)
+    def text(self, groups: Sequence[ArgumentGroup], spec: str) -> str:
+        """The text to write for arguments and their next values."""
+        names = [name for group in groups for name in group.names]
+        if self.is_plan:  # what a module updates in place keeps its sharding
+            return "plan: " + _listed([f'"{name}": {spec}' for name in names])
+        numbers = sorted(n for group in groups for n in group.numbers)
+        text = f"in_shardings: {_listed(names)}: {spec}"
+        results = [self.state[n] for n in numbers if n in self.state]
+        return f"{text}; out_shardings: {_listed(results)}: the same" if results else text
 
 
-def _families(
-    groups: Sequence[ArgumentGroup], name: str, mesh: Mesh, state: Mapping[int, str]
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def argument_edits(
+    module: Module, name: str, mesh: Mesh, *, plan: bool
 ) -> Iterator[AnnotationEdit]:
-    """Changes of several groups at once: of one shape and sharding, as optimizer state is."""
+    """Other shardings of arguments and of their next values, group by group and of families."""
+    groups, spelling = argument_groups(module), Spelling(named_state(module), plan)
+    for group in groups:
+        for split in other_splits(group.type, group.split, mesh):
+            yield _argument_edit([group], split, name, spelling)
+    # Several groups of one shape and sharding, as optimizer state is.
     alike: dict[tuple[TensorType, DimAxes], list[ArgumentGroup]] = {}
     for group in groups:
         alike.setdefault((group.type, group.split), []).append(group)
     for (type, split), members in alike.items():
         if len(members) > 1:
-            label = ", ".join(group.name for group in members)
-            for other in _other_splits(type, split, mesh):
-                yield _argument_edit(members, other, name, state, label)
+            for other in other_splits(type, split, mesh):
+                yield _argument_edit(members, other, name, spelling)
 
 
-# Constraints
+def _argument_edit(
+    groups: Sequence[ArgumentGroup], split: DimAxes, mesh: str, spelling: Spelling
+) -> AnnotationEdit:
+    sharding = Sharding(mesh, tuple([DimSharding(axes) for axes in split]))
+    numbers = frozenset(n for group in groups for n in group.numbers)
+    change = partial(with_arguments, shardings=dict.fromkeys(sorted(numbers), sharding))
+    lines = frozenset().union(*[group.lines for group in groups])
+    size = sum(group.type.nbytes * len(group.numbers) for group in groups)
+    text = spelling.text(groups, spec_text(split))
+    return AnnotationEdit("argument", groups[0].loc, text, change, lines, size)
 
 
-def _constraint_edits(module: Module, name: str, mesh: Mesh) -> Iterator[AnnotationEdit]:
-    """Constraints of the program, each line's without it or with other axes."""
-    constraints: dict[tuple[object, Sharding], Node] = {}
-    for node in module.nodes():
-        if isinstance(node.op, ShardingConstraint):
-            constraints.setdefault((node.loc.text, node.op.sharding), node)
-    for (text, sharding), node in constraints.items():
-        type = node.results[0].type
-        if not isinstance(type, TensorType) or len(sharding.dims) != type.rank:
+def result_edits(module: Module, name: str, mesh: Mesh) -> Iterator[AnnotationEdit]:
+    """Other shardings of results: of state that of its argument, so that steps fit together."""
+    main = module.function("main")
+    attrs, body = main.res_attrs or ((),) * len(main.body.results), main.body
+    arg_attrs = main.arg_attrs or ((),) * len(body.args)
+    names = result_names(module)
+    before = {result: argument for argument, result in state_results(module).items()}
+    alike: dict[tuple[TensorType, DimAxes, DimAxes | None], list[int]] = {}
+    for n, value in enumerate(body.results):
+        sharding, type = sharding_attribute(attrs[n]), value.type
+        if sharding is None or not isinstance(type, TensorType) or not type.rank:
             continue
-        place = _place(node.loc)
-        remove = _Constraints(str(text), sharding, None)
-        message = f"remove the constraint {spec_text(split_dims(sharding, type.rank))}{place}"
-        lines = frozenset([node.loc.line])
-        yield AnnotationEdit("removal", node.loc, message, remove, lines, type.nbytes)
-        for split in _other_splits(type, split_dims(sharding, type.rank), mesh):
-            other = Sharding(name, tuple([DimSharding(axes) for axes in split]))
-            message = f"write {spec_text(split)} in the constraint{place}"
-            change = _Constraints(str(text), sharding, other)
-            yield AnnotationEdit("constraint", node.loc, message, change, lines, type.nbytes)
+        came = None
+        if n in before:
+            came = split_dims(sharding_attribute(arg_attrs[before[n]]), type.rank)
+        split = split_dims(sharding, type.rank)
+        if came != split:
+            alike.setdefault((type, split, came), []).append(n)
+    for (type, split, came), numbers in alike.items():
+        shown = _listed([names[n] for n in numbers])
+        nodes = [body.results[n].node for n in numbers]
+        found = [node.loc for node in nodes if node is not None]
+        lines = frozenset(loc.line for loc in found) - {None}
+        for other in other_splits(type, split, mesh) if came is None else [came]:
+            sharding = Sharding(name, tuple([DimSharding(axes) for axes in other]))
+            change = partial(with_results, shardings=dict.fromkeys(numbers, sharding))
+            why = "" if came is None else ", as the argument that it is the next value of"
+            text = f"out_shardings: {shown}: {spec_text(other)}{why}"
+            loc, size = (found or [module.loc])[0], type.nbytes * len(numbers)
+            yield AnnotationEdit("result", loc, text, change, lines, size, came is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Constraints:
-    """Replaces the constraints of one location, or removes them."""
-
-    text: str
-    old: Sharding
-    new: Sharding | None
-
-    def __call__(self, module: Module) -> Module:
-        return _Constraining(module, self).module()
-
-
-class _Constraining(Rebuild):
-    def __init__(self, module: Module, edit: _Constraints) -> None:
-        super().__init__(module, ())
-        self.edit = edit
-
-    def node(self, node: Node, out: list[Node]) -> None:
-        op, edit = node.op, self.edit
-        meant = isinstance(op, ShardingConstraint) and op.sharding == edit.old
-        if not meant or node.loc.text != edit.text:
-            super().node(node, out)
-        elif edit.new is None:
-            (operand,) = node.operands
-            self.becomes(node, (self.became.get(operand, operand),))
-        else:
-            (operand,) = node.operands
-            constraint = apply(
-                ShardingConstraint(edit.new), self.became.get(operand, operand), loc=node.loc
-            )
-            out.append(constraint)
-            self.becomes(node, constraint.results)
-
-
-def _additions(
-    module: Module, name: str, mesh: Mesh, lines: Sequence[object]
-) -> Iterator[AnnotationEdit]:
-    """New constraints on the results of some lines."""
-    seen: set[tuple[str, object]] = set()
-    for line in lines:
-        for node in walk(module.function("main").body):
-            key = (node.loc.text, node.types)
-            type = node.results[0].type if len(node.results) == 1 else None
-            if node.loc.line != line or key in seen or not isinstance(type, TensorType):
-                continue
-            seen.add(key)
-            # A vector is small, and the value that an op only rearranges is the better place.
-            if type.rank < 2 or node.op.name in CARRIES or node.regions:
-                continue
-            for split in _other_splits(type, ((),) * type.rank, mesh):
-                sharding = Sharding(name, tuple([DimSharding(axes) for axes in split]))
-                what = node.op.name.partition(".")[2]
-                message = (
-                    f"weft.constrain(..., {spec_text(split)}) on the {what} "
-                    f"{'x'.join(map(str, type.shape))}{_place(node.loc)}"
-                )
-                change = _Adding(node.loc.text, node.op.name, type, sharding)
-                yield AnnotationEdit(
-                    "addition", node.loc, message, change, frozenset([line]), type.nbytes
-                )
-
-
-@dataclass(frozen=True, slots=True)
-class _Adding:
-    """Adds a constraint to all results of one location, op and type."""
-
-    text: str
-    op: str
-    type: TensorType
-    sharding: Sharding
-
-    def __call__(self, module: Module) -> Module:
-        return _Added(module, self).module()
-
-
-class _Added(Rebuild):
-    def __init__(self, module: Module, edit: _Adding) -> None:
-        super().__init__(module, ())
-        self.edit = edit
-
-    def node(self, node: Node, out: list[Node]) -> None:
-        super().node(node, out)
-        edit = self.edit
-        if node.loc.text != edit.text or node.op.name != edit.op or node.types != (edit.type,):
-            return
-        (result,) = node.results
-        constraint = apply(
-            ShardingConstraint(edit.sharding), self.became.get(result, result), loc=node.loc
-        )
-        out.append(constraint)
-        self.becomes(node, constraint.results)
-
-
-# Axes
-
-
-def _orders(module: Module, name: str, mesh: Mesh) -> Iterator[AnnotationEdit]:
-    """Two axes of the mesh in each other's place, which puts another one on the fast links."""
-    # An explicit order of devices is the user's choice of links.
-    if mesh.device_ids is not None:
-        return
-    for one in range(len(mesh.axes)):
-        for other in range(one + 1, len(mesh.axes)):
-            axes = list(mesh.axes)
-            axes[one], axes[other] = axes[other], axes[one]
-            text = "mesh: " + ", ".join(f"{axis}={size}" for axis, size in axes)
-            change = _Order(name, Mesh(axes))
-            yield AnnotationEdit("order", module.loc, text, change)
-
-
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """Replaces the mesh by one with another order of its axes."""
-
-    name: str
-    mesh: Mesh
-
-    def __call__(self, module: Module) -> Module:
-        return replace(module, meshes={**module.meshes, self.name: self.mesh})
-
-
-def _place(loc: Location) -> str:
+def place(loc: Location) -> str:
+    """` at mlp.py:5`, or nothing for what has no line."""
     line = loc.line
     return f" at {line[0].rpartition('/')[2]}:{line[1]}" if line else ""

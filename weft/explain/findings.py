@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from weft.explain.edits import argument_groups, mesh_in
+from weft.explain.state import CARRIES
 from weft.ir.location import Location
-from weft.ir.module import Module, Value
+from weft.ir.module import Module, Node, Value
 from weft.ir.types import TensorType
 from weft.ir.write import SHARDINGS
 from weft.machine import bytes_text
 from weft.mesh import Sharding
 from weft.mesh.algebra import Axes, total_size
+from weft.ops.distributed.collective import AllReduce
+from weft.ops.elementwise.pointwise import Add
 from weft.ops.shape import Reshape
 from weft.records import dataclass
 
@@ -101,7 +104,7 @@ def replicated(module: Module, peak: int) -> Iterator[SendWarning]:
             continue
         yield SendWarning(
             "replication",
-            f"{group.name} is whole on each of {mesh.size:,} devices: {bytes_text(held)}, "
+            f"{group.text} is whole on each of {mesh.size:,} devices: {bytes_text(held)}, "
             f"{held / max(peak, 1):.0%} of a device's peak",
             group.loc,
         )
@@ -123,11 +126,57 @@ def padded(module: Module) -> Iterator[SendWarning]:
             empty = pieces - -(-size // piece)
             yield SendWarning(
                 "padding" if not empty else "imbalance",
-                f"dim {dim} of {group.name} has size {size}, in {pieces} pieces of {piece}: "
+                f"dim {dim} of {group.text} has size {size}, in {pieces} pieces of {piece}: "
                 f"{waste:.0%} of the work is padding"
                 + (f", and {empty} of {pieces} devices have nothing" if empty else ""),
                 group.loc,
             )
+
+
+def summed_twice(module: Module) -> Iterator[SendWarning]:
+    """Sums over devices of what was summed over the same devices before, and only scaled since."""
+    seen: set[str] = set()
+    for node in module.nodes():
+        groups = _sum_groups(node)
+        if groups is None or line_text(node.loc) in seen:
+            continue
+        before = next(filter(None, map(_summed_before, node.operands)), None)
+        if before is not None and _sum_groups(before) == groups:
+            seen.add(line_text(node.loc))
+            yield SendWarning(
+                "summed twice",
+                f"{line_text(node.loc)}: what is summed over devices here is equal on all of them, "
+                f"as {line_text(before.loc)} has summed it: the sum is that many times too large "
+                "(a mean stays as it is)",
+                node.loc,
+            )
+
+
+def _sum_groups(node: Node) -> object:
+    """The devices over which a node sums; None if it does not."""
+    if not isinstance(node.op, AllReduce):
+        return None
+    # JAX puts open constraints into combiners, too.
+    ops = [inner.op for inner in node.regions[0].nodes if inner.op.name not in CARRIES]
+    return node.op.replica_groups if [type(op) for op in ops] == [Add] else None
+
+
+def _summed_before(value: Value) -> Node | None:
+    """The all_reduce that a value comes from by ops on it and constants alone."""
+    while value.node is not None:
+        node = value.node
+        if _sum_groups(node) is not None:
+            return node
+        made = [v for v in node.operands if not _is_constant(v)]
+        if len(made) != 1 or not (node.op.elementwise or node.op.name in CARRIES):
+            return None
+        (value,) = made
+    return None
+
+
+def _is_constant(value: Value) -> bool:
+    node = value.node
+    return node is not None and all(map(_is_constant, node.operands)) and not node.regions
 
 
 def line_text(loc: Location) -> str:

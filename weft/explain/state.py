@@ -36,20 +36,40 @@ def with_arguments(module: Module, shardings: Mapping[int, Sharding]) -> Module:
     return module.with_functions({**module.functions, main.name: function})
 
 
+def with_results(module: Module, shardings: Mapping[int, Sharding]) -> Module:
+    """The module with other shardings of results."""
+    main = module.function("main")
+    attrs = list(main.res_attrs or ((),) * len(main.body.results))
+    for number, sharding in shardings.items():
+        attrs[number] = _with_sharding(attrs[number], sharding)
+    function = replace(main, res_attrs=tuple(attrs))
+    return module.with_functions({**module.functions, main.name: function})
+
+
 def named_state(module: Module) -> dict[int, str]:
     """By argument the name of the annotated result that is its next value."""
     main = module.function("main")
     attrs = main.res_attrs or ((),) * len(main.body.results)
+    names = result_names(module)
     return {
-        argument: result_name(attrs[n], n)
+        argument: names[n]
         for argument, n in state_results(module).items()
         if sharding_attribute(attrs[n]) is not None
     }
 
 
-def result_name(attrs: Attrs, number: int) -> str:
-    """The path of a result in what the function returns."""
-    return str(dict(attrs).get(RESULT_INFO, f"result {number}")).strip('"')
+def result_names(module: Module) -> list[str]:
+    """The paths of results in what the function returns; next values without one are `new w`."""
+    main = module.function("main")
+    attrs = main.res_attrs or ((),) * len(main.body.results)
+    paths = [str(dict(held).get(RESULT_INFO, "")).strip('"') for held in attrs]
+    new = {
+        result: f"new {main.body.arg_locs[argument].name}"
+        for argument, result in state_results(module).items()
+        if main.body.arg_locs[argument].name and not paths[result]
+    }
+    numbers = [n for n in range(len(paths)) if n not in new]
+    return [path or new.get(n) or f"result {numbers.index(n)}" for n, path in enumerate(paths)]
 
 
 def state_results(module: Module) -> dict[int, int]:

@@ -69,6 +69,16 @@ class Location:
         frames = self.frames
         return (frames[0][0], frames[0][1]) if frames else None
 
+    @property
+    def expression(self) -> str:
+        """The source text of the innermost frame's columns, where they are of one line."""
+        match = _FILE.search(self.text)
+        if match is None or match[5] is None or match[4] not in (None, match[2]):
+            return ""
+        # Tracers count columns in bytes.
+        source = linecache.getline(unescape(match[1]), int(match[2])).encode()
+        return source[int(match[3]) : int(match[5])].decode(errors="replace").strip()
+
     def describe(self) -> str:
         """`model.py:41  h = x @ w`, or the tracer's name where there is no file."""
         frames = self.frames

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +30,7 @@ from weft.capture.torch.training.optimizers import (
 )
 from weft.capture.torch.training.recompute import check_patterns, recompute
 from weft.errors import WeftError
+from weft.ir.module import Module
 from weft.ir.types import TensorType, dtype_of
 from weft.mesh import Sharding
 from weft.mesh.plans import ShardingPlan
@@ -79,6 +81,7 @@ class TrainingStep(TorchProgram):
         check_patterns(step.options.checkpoint, step.module)
         self.loss, self.optimizer, self.training = step.loss, step.optimizer, step.options
         self.state_memory = MemoryOverlaps()
+        self.example: Any = None  # the latest batch that a program was captured for, as types
 
     @property
     def name(self) -> str:
@@ -170,6 +173,7 @@ class TrainingStep(TorchProgram):
     def capture(self, call: Tensors) -> Captured:
         """Trace loss, gradients and the optimizer's step for arguments of these types."""
         assert isinstance(call, StepTensors)
+        self.example = _on_device((call.args, call.kwargs), "meta")
         args, kwargs = self._part_of(call.args, call.kwargs)
         called = objective(self.module, self.loss, len(args), self.training.precision)
         with self.constrained(call), exported(called, args, kwargs, grad=True) as forward:
@@ -185,6 +189,20 @@ class TrainingStep(TorchProgram):
         self._checkpoint(program, call)
         imported = self.imported(program, call, {}, range(len(call.values)))
         return self.lowered(imported, program.outputs, call)
+
+    def variants(self) -> Iterator[tuple[str, Module]]:
+        """The latest program with fewer, larger parts of a batch, and the option to write."""
+        parts = self.training.accumulate
+        if self.example is None or parts == 1:
+            return
+        held = next(self.module.parameters(), None)
+        args, kwargs = _on_device(self.example, "cpu" if held is None else held.device)
+        _, call = self.flatten(args, kwargs)
+        while parts > 1:
+            parts //= next(n for n in range(2, parts + 1) if parts % n == 0)
+            other = copy(self)
+            other.training = replace(self.training, accumulate=parts)
+            yield f"weft.train_step(..., accumulate={parts})", other.capture(call).module
 
     def _checkpoint(self, program: Exported, call: StepTensors) -> None:
         """Let the backward pass of chosen modules compute their values again."""
@@ -390,6 +408,14 @@ def _constants(forward: Any, places: Mapping[str, int]) -> dict[str, Any]:
             known = forward.state_dict.get(spec.target)
             constants[spec.target] = forward.constants[spec.target] if known is None else known
     return constants
+
+
+def _on_device(tree: Any, device: Any) -> Any:
+    """Tensors of these types on a device, which hold zeros."""
+    import torch
+    from torch.utils._pytree import tree_map_only
+
+    return tree_map_only(torch.Tensor, lambda t: torch.zeros_like(t, device=device), tree)
 
 
 def _own(target: str) -> str:
