@@ -45,15 +45,7 @@ _SHOWN = 4  # pieces of advice
 _LINES = 3  # lines whose values get constraints, of collectives and of products
 _TINY = 64 << 10  # bytes of a collective whose time is latency
 _MANY = 8  # tiny collectives worth a warning
-_KINDS = (
-    "removal",
-    "argument",
-    "result",
-    "order",
-    "constraint",
-    "width",
-    "addition",
-)  # simpler changes first
+_KINDS = ("removal", "state", "argument", "order", "constraint", "width", "addition", "result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +238,7 @@ class _Trying:
         pieces_of_advice = self.options_advice()
         module, before = self.module, self.whole
         found = candidate_edits(module, self.lines(rows), plan=self.plan)
-        edits = _ranked(found, rows)[:tries]
+        edits = _chosen(_ranked(found, rows), tries)
         self.count += len(edits)
         returns = self.returned(module)
         while edits and len(pieces_of_advice) < _SHOWN:
@@ -328,13 +320,15 @@ class _Trying:
             small = prediction.memory.peak <= max(self.machine.memory, base.memory.peak)
             if small and _is_gain(base.seconds, prediction.seconds):
                 gains_by_edit.append((edit, prediction.seconds))
-        least = min((seconds for _, seconds in gains_by_edit), default=0.0)
+        # The reader of a result may need it as it is declared: other changes come first.
+        own = [seconds for edit, seconds in gains_by_edit if edit.kind != "result"]
+        least = min(own, default=0.0)
 
-        def order(tried: tuple[AnnotationEdit, float]) -> tuple[bool, int, float]:
+        def order(tried: tuple[AnnotationEdit, float]) -> tuple[bool, bool, int, float]:
             edit, seconds = tried
             enough = _ENOUGH_REMOVED if edit.kind == "removal" else _ENOUGH
             is_less = base.seconds - seconds < enough * (base.seconds - least)
-            return is_less, _KINDS.index(edit.kind), seconds
+            return edit.kind == "result", is_less, _KINDS.index(edit.kind), seconds
 
         return sorted(gains_by_edit, key=order)
 
@@ -378,11 +372,19 @@ def _ranked(
 
     def rank(edit: AnnotationEdit) -> tuple[float, int]:
         near = sum(exposed.get(line, 0.0) for line in edit.lines) / total
-        if edit.kind in ("removal", "order", "width") or edit.is_state:
+        if edit.kind in ("removal", "state", "order", "width"):
             near += 1.0  # few, so that none of them is left out
         return (-round(near, 2), -edit.size)
 
     return sorted(edits, key=rank)
+
+
+def _chosen(ranked: Sequence[AnnotationEdit], tries: int) -> list[AnnotationEdit]:
+    """The first changes; a line of many ops leaves half of the tries to other ones."""
+    late = [e for kind in ("addition", "result") for e in ranked if e.kind == kind]
+    others = len(ranked) - len(late)
+    left_out = set(map(id, late[max(tries // 2, tries - others) :]))
+    return [edit for edit in ranked if id(edit) not in left_out][:tries]
 
 
 def _removed_by(row: ExplainedCollective, advice: Sequence[Advice], trying: _Trying) -> int | None:

@@ -104,7 +104,7 @@ def test_state_is_returned_as_it_came():
     module = module_of(
         decode, arguments, Mesh(x=8), (heads, P(None, "x"), P()), (P(None, "x"), length)
     )
-    (edit,) = [edit for edit in edits_of(module) if edit.is_state]
+    (edit,) = [edit for edit in edits_of(module) if edit.kind == "state"]
     assert edit.text.startswith('out_shardings: result[1]: P(None, None, "x", None), as the arg')
     assert seconds(edit.apply(module)) < seconds(module)
     found = explain(module, H100, tries=8)

@@ -184,10 +184,9 @@ def _constrainable(node: Node) -> TensorType | None:
     # only there can the minor one of them be split.
     if node.op.name in CARRIES:
         return type if parts_dims(node) else None
-    # Of the elementwise ops of a line the first: splits propagate from it to the others.
+    # Of the elementwise ops of a line the first, and none of an argument: splits propagate.
     is_later = any(
-        value.node is not None
-        and value.node.loc.line == node.loc.line
+        (value.node is None or value.node.loc.line == node.loc.line)
         and isinstance(value.type, TensorType)
         and value.type.shape == type.shape
         for value in node.operands

@@ -28,7 +28,7 @@ from weft.ops.distributed.annotations import sharding_attribute
 from weft.records import dataclass
 
 EditKind: TypeAlias = Literal[
-    "removal", "argument", "result", "order", "constraint", "width", "addition"
+    "removal", "state", "argument", "order", "constraint", "width", "addition", "result"
 ]
 NUMBER = re.compile(r"\d+")
 _NAMED = 4  # the most results that a change names
@@ -44,7 +44,6 @@ class AnnotationEdit:
     apply: Callable[[Module], Module] = field(compare=False)
     lines: frozenset[object] = frozenset()  # lines that read what it changes
     size: int = 0  # bytes of what it changes
-    is_state: bool = False  # whether it makes a result fit the argument that it is the next of
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +251,8 @@ def result_edits(module: Module, name: str, mesh: Mesh) -> Iterator[AnnotationEd
             why = "" if came is None else ", as the argument that it is the next value of"
             text = f"out_shardings: {shown}: {spec_text(other)}{why}"
             loc, size = (found or [module.loc])[0], type.nbytes * len(numbers)
-            yield AnnotationEdit("result", loc, text, change, lines, size, came is not None)
+            kind: EditKind = "result" if came is None else "state"
+            yield AnnotationEdit(kind, loc, text, change, lines, size)
 
 
 def place(loc: Location) -> str:

@@ -13,7 +13,7 @@ from torch import nn, optim  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 import weft  # noqa: E402
-from weft import Mesh  # noqa: E402
+from weft import Mesh, P  # noqa: E402
 
 MESH = Mesh(data=2, tp=4)
 WIDTH, HEADS, WORDS = 16, 4, 32
@@ -113,3 +113,12 @@ def test_without_hooks_afterwards() -> None:
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in net.modules())
     with pytest.raises(weft.WeftError, match="finds no axis for tp"):
         weft.compile(net, tokens, mesh=Mesh(data=2), plan="tp+sp")
+
+
+def test_narrow_attention_over_a_split_sequence() -> None:
+    """Keys and values that are converted outside of the loop over the devices of the sequence."""
+    torch.manual_seed(0)
+    layer, x = Layer().to(torch.bfloat16).eval(), torch.randn(2, 8, WIDTH, dtype=torch.bfloat16)
+    split = {"[qkv]_proj.*": P("tp"), "o_proj.weight": P(None, "tp"), "x": P(None, "data")}
+    compiled = weft.compile(layer, x, mesh=MESH, plan=split)
+    torch.testing.assert_close(compiled(x), layer(x), atol=0.05, rtol=0.05)

@@ -306,7 +306,7 @@ def _fixed(forward: Forward) -> dict[Value, float | bool]:
 
 def _sides(reader: Reader, out: Place, turned: bool) -> tuple[Place, Place, list[Expr]] | None:
     place = reader.through(out)
-    while place.node is not None and isinstance(place.node.op, Convert):
+    while (node := reader.node(place)) is not None and isinstance(node.op, Convert):
         place = reader.through(reader.operands(place)[0])
     if not reader.is_product(place):
         return None

@@ -120,7 +120,7 @@ class _Search:
 
     def _last_product(self) -> tuple[Place, Place, list[Expr]] | None:
         reader, place = self.reader, self.reader.through(self.out)
-        while place.node is not None and isinstance(place.node.op, Convert):
+        while (node := reader.node(place)) is not None and isinstance(node.op, Convert):
             place = reader.through(reader.operands(place)[0])
         if not reader.is_product(place):
             return None
@@ -159,7 +159,8 @@ class _Search:
         tried.add(place.value)
         if isinstance(node.op, Exponential):
             inner = reader.through(reader.operands(place)[0])
-            if inner.node is None or not isinstance(inner.node.op, Subtract):
+            minus = reader.node(inner)
+            if minus is None or not isinstance(minus.op, Subtract):
                 return None
             return reader.through(reader.operands(inner)[0])
         if not node.op.elementwise:
@@ -296,7 +297,7 @@ def _bias_as_mask(reader: Reader, scores: Scores) -> ScoreMask | None:
             if numbers == {0.0, fill} and is_masking_fill(fill, 32)
             else None
         )
-    if not isinstance(place.node.op, Select):
+    if place.node not in reader.program.placed or not isinstance(place.node.op, Select):
         return None
     where, yes, no = reader.operands(place)
     a, b = (None if n is None else by * n for n in (number(reader, yes), number(reader, no)))

@@ -200,5 +200,9 @@ class Reader:
         self.seen[placed.node] = None
         return placed
 
+    def node(self, place: Place) -> Node | None:
+        """The node of a place, if it is of this region and not an operand from outside."""
+        return place.node if place.node in self.program.placed else None
+
     def _stacked_node(self, place: Place) -> StackedNode | None:
         return None if place.node is None else self.program.placed.get(place.node)

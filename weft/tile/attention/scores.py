@@ -146,8 +146,8 @@ def number(reader: Reader, place: Place) -> float | None:
 def source(reader: Reader, place: Place) -> Place:
     """A place before widening casts, which change no number."""
     place = reader.through(place)
-    while place.node is not None and isinstance(place.node.op, Convert):
-        given = tensor_of(place.node.operands[0]).dtype
+    while (node := reader.node(place)) is not None and isinstance(node.op, Convert):
+        given = tensor_of(node.operands[0]).dtype
         made = tensor_of(place.value).dtype
         if not (given.is_float and given.bits >= 16 and made.bits > given.bits):
             break
