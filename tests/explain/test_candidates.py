@@ -62,6 +62,18 @@ def test_names_of_groups_tell_them_apart():
     assert 'in_shardings: m[1][0], m[2][0]: P("x", None)' in texts
 
 
+def test_state_may_be_split_as_its_weights():
+    def step(w: Any, m: Any) -> Any:
+        return w, jax.tree.map(lambda m, w: 0.9 * m + w, m, w)
+
+    wide, tall = types((8, 64), (64, 8))
+    split = {"a": P(None, "x"), "b": P("x")}
+    module = module_of(step, ({"a": wide, "b": tall},) * 2, Mesh(x=8), (split, P()))
+    texts = [edit.text for edit in edits_of(module)]
+    lines = ("in_shardings: m['a']: P(None, \"x\")", "in_shardings: m['b']: P(\"x\", None)")
+    assert "\n     ".join(lines) in texts
+
+
 def summed(count: int) -> Module:
     """A gradient that is summed over devices so often."""
 

@@ -208,6 +208,7 @@ def argument_edits(
         if len(members) > 1:
             for other in other_splits(type, split, mesh):
                 yield _argument_edit(members, other, name, spelling)
+    yield from _as_weights(groups, name, spelling)
 
 
 def _argument_edit(
@@ -220,6 +221,40 @@ def _argument_edit(
     size = sum(group.type.nbytes * len(group.numbers) for group in groups)
     text = spelling.text(groups, spec_text(split))
     return AnnotationEdit("argument", groups[0].loc, text, change, lines, size)
+
+
+def _as_weights(
+    groups: Sequence[ArgumentGroup], mesh: str, spelling: Spelling
+) -> Iterator[AnnotationEdit]:
+    """State that is split as what it belongs to: `m['w']` and `v['w']` as `params['w']`."""
+    for root in dict.fromkeys(_root(group) for group in groups):
+        owners = {group.names[0][len(root) :]: group for group in groups if _root(group) == root}
+        alike: dict[DimAxes, list[ArgumentGroup]] = {}
+        for group in groups:
+            tails = [t for t in owners if t and group.names[0].endswith(t)]
+            owner = owners[max(tails, key=len)] if tails and _root(group) != root else group
+            if owner.type.sizes == group.type.sizes and owner.split != group.split:
+                alike.setdefault(owner.split, []).append(group)
+        if len(alike) > 1:  # else it is a change of one family
+            yield _joined([_argument_edit(g, s, mesh, spelling) for s, g in alike.items()])
+
+
+def _root(group: ArgumentGroup) -> str:
+    """The argument that a leaf is of."""
+    return re.split(r"[\[.]", group.names[0])[0]
+
+
+def _joined(edits: Sequence[AnnotationEdit]) -> AnnotationEdit:
+    """Several changes as one."""
+
+    def change(module: Module) -> Module:
+        for edit in edits:
+            module = edit.apply(module)
+        return module
+
+    lines = frozenset().union(*[edit.lines for edit in edits])
+    text, size = "\n     ".join(e.text for e in edits), sum(edit.size for edit in edits)
+    return AnnotationEdit("argument", edits[0].loc, text, change, lines, size)
 
 
 def result_edits(module: Module, name: str, mesh: Mesh) -> Iterator[AnnotationEdit]:
