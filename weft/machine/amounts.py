@@ -50,8 +50,16 @@ def rate_of(text: str) -> float:
 
 def link_rate_of(text: str) -> float:
     """`400G`, as network cards are named by their bits a second, or `50GB/s`, in bytes a second."""
-    bits = text.strip() if re.search(r"b(it)?/s$", text.strip(), re.I) else f"{text.strip()}bit/s"
-    return rate_of(bits)
+    is_whole = re.search(r"b(it)?/s$", text.strip(), re.I)
+    try:
+        rate = rate_of(text if is_whole else f"{text.strip()}bit/s")
+    except WeftError:
+        rate = 0.0
+    if not rate:
+        raise WeftError(
+            f"{text!r} is no rate of a network card", help="write 400G, in bits a second, or 50GB/s"
+        )
+    return rate
 
 
 def seconds_of(text: str) -> float:

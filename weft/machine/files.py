@@ -8,6 +8,7 @@ A number is written `[value, provenance]` or `[value, provenance, note]`, the pr
 from __future__ import annotations
 
 import difflib
+import math
 import tomllib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, fields
@@ -73,6 +74,10 @@ def read_machine(path: Path, base: Callable[[str], Machine]) -> Machine:
     return _Reader(path).machine(content, base)
 
 
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)  # true is an int
+
+
 class _Reader:
     """Reads one file; errors name the file and the key."""
 
@@ -85,13 +90,13 @@ class _Reader:
         found = {n: self.text(content[n], n) for n in _TEXTS if n in content}
         values: dict[str, Any] = {"name": self.path.stem, **found}
         if "based_on" in content:
-            values = self.inherited(base(self.text(content["based_on"], "based_on"))) | values
+            values = self.inherited(self.base(content["based_on"], base)) | values
         if values.get("kind", "gpu") not in _KINDS:
             raise self.error(
                 "kind", f"unknown kind {values['kind']!r}", f"one of {', '.join(_KINDS)}"
             )
         if "overlaps" in content:
-            values["overlaps"] = bool(content["overlaps"])
+            values["overlaps"] = self.flag(content["overlaps"], "overlaps")
         self.device(self.section(content, "device"), values)
         rates = self.numbers(
             self.section(content, "rates"), dict.fromkeys(_RATES, rate_of), "rates"
@@ -104,6 +109,13 @@ class _Reader:
         self.tables(content, values)
         self.whole(values)
         return Machine(**values)
+
+    def base(self, named: Any, base: Callable[[str], Machine]) -> Machine:
+        """The machine that this one is based on."""
+        try:
+            return base(self.text(named, "based_on"))
+        except WeftError as error:
+            raise self.error("based_on", error.message, error.help) from None
 
     def inherited(self, base: Machine) -> dict[str, Any]:
         """The values of the base machine, its figures included."""
@@ -150,13 +162,14 @@ class _Reader:
                 f"{devices!r} is not a number of devices",
                 "leave it out for any number",
             )
-        torus = tuple(table.get("torus", ()))
-        if not all(type(side) is int and side > 0 for side in torus):
+        sides = table.get("torus", [])
+        if not isinstance(sides, list) or not all(type(n) is int and n > 0 for n in sides):
             raise self.error(
-                f"{where}.torus", f"{torus!r} is not a list of sides", "write [16, 16]"
+                f"{where}.torus", f"{sides!r} is not a list of sides", "write [16, 16]"
             )
+        torus, wraps = tuple(sides), self.flag(table.get("wraps", True), f"{where}.wraps")
         name = self.text(table.get("name", where), f"{where}.name")
-        return Links(name, devices, torus=torus, wraps=bool(table.get("wraps", True)), **values)
+        return Links(name, devices, torus=torus, wraps=wraps, **values)
 
     def cache(self, number: int, table: Table) -> Cache:
         where = f"caches.{number}"
@@ -170,10 +183,16 @@ class _Reader:
         """Points of a curve, by growing size; the provenance stands for all of them."""
         points, provenance, note = self.entry(entry, key)
         pairs = isinstance(points, list) and all(
-            isinstance(p, list) and len(p) == 2 for p in points
+            isinstance(p, list) and len(p) == 2 and all(map(_is_number, p)) for p in points
         )
-        if not pairs or [p[0] for p in points] != sorted(p[0] for p in points):
-            raise self.error(key, "not a curve", 'write [[[1e6, 0.2], [1e9, 1.0]], "measured"]')
+        example = 'write [[[1e6, 0.2], [1e9, 1.0]], "measured"]'
+        if not pairs or not points:
+            raise self.error(key, f"{points!r} is not a list of sizes and shares", example)
+        sizes, shares = zip(*points, strict=True)
+        if [*sizes] != sorted({*sizes}):
+            raise self.error(key, f"the sizes {[*sizes]} do not grow", example)
+        if min(shares) <= 0:
+            raise self.error(key, f"the shares {[*shares]} are not all above 0", example)
         self.figures[key] = Figure(key, provenance, note)
         return tuple((float(size), float(share)) for size, share in points)
 
@@ -193,17 +212,28 @@ class _Reader:
                 continue
             key = f"{where}.{name}"
             value, provenance, note = self.entry(section[name], key)
-            try:
-                number = units[name](value) if isinstance(value, str) else float(value)
-            except (WeftError, TypeError, ValueError) as error:
-                raise self.error(
-                    key, f"{value!r} is not a number: {error}", "write 3.0e12"
-                ) from None
+            number = self.number(value, key, units[name])
             if number < 0 or (number == 0 and units[name] is not seconds_of):
                 raise self.error(key, f"{value!r} is not positive", "write a number above 0")
             values[name] = int(number) if name in ("memory", "threads") else number
             self.figures[key] = Figure(key, provenance, note)
         return values
+
+    def number(self, value: Any, key: str, unit: Callable[[str], float]) -> float:
+        """A number, or a text with a unit."""
+        if isinstance(value, str):
+            try:
+                return unit(value)
+            except WeftError as error:
+                raise self.error(key, error.message, error.help) from None
+        if not _is_number(value):
+            raise self.error(key, f"{value!r} is not a number", "write 3.0e12")
+        return float(value)
+
+    def flag(self, value: Any, key: str) -> bool:
+        if not isinstance(value, bool):
+            raise self.error(key, f"{value!r} is neither true nor false", "write true or false")
+        return value
 
     def entry(self, entry: Any, key: str) -> tuple[Any, Provenance, str]:
         """Value, provenance and note of `[value, provenance, note]`."""

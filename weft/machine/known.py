@@ -110,7 +110,9 @@ def _multiple(text: str, whole: str) -> Machine:
     """`8xh100`, `32x(8xh200)`, or a name alone."""
     match = _TIMES.fullmatch(text)
     if match is None:
-        return _named(text.strip("()") if text.startswith("(") else text, whole)
+        if text.startswith("(") and text.endswith(")"):
+            return _multiple(text[1:-1].strip(), whole)
+        return _named(text, whole)
     count, unit = int(match[1]), match[2].strip()
     if count < 1:
         raise _malformed(whole, "there must be at least one")
@@ -121,6 +123,8 @@ def _multiple(text: str, whole: str) -> Machine:
         if node.devices is None:
             raise _malformed(whole, f"the number of {node.name} in a node is missing")
         return replace(node, name=whole, devices=count * node.devices)
+    if _TIMES.fullmatch(unit):
+        raise _malformed(whole, f"the nodes need parentheses, as in {count}x({unit})")
     base = _named(unit, whole)
     fast, links = base.fast.devices, base.links
     if fast is not None and count < fast:
@@ -131,7 +135,10 @@ def _multiple(text: str, whole: str) -> Machine:
 
 def _with_card(base: Machine, card: str, whole: str) -> Machine:
     """The machine with other network cards between its domains."""
-    rate = link_rate_of(card)
+    try:
+        rate = link_rate_of(card)
+    except WeftError as error:
+        raise WeftError(f"{whole!r}: {error.message}", help=error.help) from None
     outer = base.links[-1]
     if len(base.links) < 2 or outer.nominal is None:
         raise WeftError(
