@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -456,7 +457,7 @@ def explained_text(explained: Explained, width: int | None = None) -> str:
     if explained.advice:
         lines += ["", f"advice, each on top of those before it ({explained.tried} changes tried):"]
         lines += [f"  {number}. {made}" for number, made in enumerate(explained.advice, 1)]
-    elif explained.collectives:
+    elif explained.collectives and explained.tried:
         lines += ["", f"no advice: none of {explained.tried} changes that were tried is faster"]
     if explained.findings:
         lines += ["", "warnings:", *[f"  {f.kind}: {f.text}" for f in explained.findings]]
@@ -470,8 +471,9 @@ _COLUMNS = (
     Column("times", right=True),
     Column("each", right=True),
     Column("exposed", right=True),
-    Column("line and reason", fit="wrap", least=28),
+    Column("line and reason", fit="wrap"),
 )
+_REASON = 40  # the least width of reasons beside the numbers
 
 
 def _table(rows: Sequence[ExplainedCollective], width: int | None) -> list[str]:
@@ -489,4 +491,10 @@ def _table(rows: Sequence[ExplainedCollective], width: int | None) -> list[str]:
         )
         for row in rows
     ]
-    return table_text(_COLUMNS, cells, width).split("\n")
+    numbers = table_text(_COLUMNS[:-1], [row[:-1] for row in cells]).split("\n")
+    if width is None or max(map(len, numbers)) + 2 + _REASON <= width:
+        return table_text(_COLUMNS, cells, width).split("\n")
+    # A narrow terminal: each reason is below its row.
+    below = [textwrap.indent(textwrap.fill(row[-1], width - 4), "    ") for row in cells]
+    pairs = zip(numbers[1:], below, strict=True)
+    return [numbers[0], *[line for pair in pairs for line in pair]]
