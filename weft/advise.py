@@ -140,15 +140,13 @@ def explain(
     pads: Pads = "named",
     rules: Rules | None = None,
     numbers: Mapping[str, int] = {},
-    plan: bool = False,
     variants: Iterable[tuple[str, Module]] = (),
 ) -> Explained:
     """Explain every collective of a captured program on a machine, and try what would remove it.
 
     The program is optimized for the machine. At most `tries` changes of its annotations are
-    predicted; those that shorten the step become advice. With `plan`, shardings of arguments are
-    written as entries of a plan, as for PyTorch. `variants` are the program with other options, and
-    the option to write; they are tried first, until one is slower.
+    predicted; those that shorten the step become advice. `variants` are the program with other
+    options, and the option to write; they are tried first, until one is slower.
     """
     options: dict[str, Any] = {"pads": pads, "rules": rules, "numbers": numbers, "apart": True}
     module = normalize(module, shard)
@@ -160,7 +158,7 @@ def explain(
         # Otherwise two of equal layers are drawn, and their events are scaled up.
         whole = predict(module, machine, name=name, whole=True, **options)
         rows = _rows(whole, causes)
-    trying = _Trying(module, machine, whole, options, plan=plan, variants=variants)
+    trying = _Trying(module, machine, whole, options, variants)
     advice = trying.advice(rows, tries) if mesh_in(module) is not None else ()
     rows = tuple(replace(row, advice=_removed_by(row, advice, trying)) for row in rows)
     sent = {axis for row in rows for axis in row.over.split()}
@@ -225,11 +223,9 @@ class _Trying:
         machine: Machine,
         whole: Prediction,
         options: Mapping[str, Any],
-        *,
-        plan: bool,
         variants: Iterable[tuple[str, Module]],
     ) -> None:
-        self.plan, self.variants = plan, variants
+        self.variants = variants
         self.module, self.machine, self.whole, self.options = module, machine, whole, options
         self.count = 0
         self.timelines: list[Timeline] = []  # of the program with each piece of advice
@@ -238,7 +234,7 @@ class _Trying:
         """Changes one after another: each the best on top of those before it."""
         pieces_of_advice = self.options_advice()
         module, before = self.module, self.whole
-        found = candidate_edits(module, self.lines(rows), plan=self.plan)
+        found = candidate_edits(module, self.lines(rows))
         edits = _chosen(_ranked(found, rows), tries)
         self.count += len(edits)
         returns = self.returned(module)

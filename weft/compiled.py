@@ -254,9 +254,7 @@ class Compiled:
 
         tries, source = TRIES if tries is None else tries, self._source
         variants = source.variants() if tries and isinstance(source, Varied) else ()
-        return self._examined(
-            explain, machine, tries=tries, plan=source.takes_tensors, variants=variants
-        )
+        return self._examined(explain, machine, tries=tries, variants=variants)
 
     def _examined(self, examine: Callable[..., T], machine: Machine | str | None, **how: Any) -> T:
         """The findings of an examination of the latest program, as it was captured."""

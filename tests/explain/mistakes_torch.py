@@ -73,5 +73,5 @@ def whole_batch(wrong: bool) -> Sharded:
 MISTAKES = (
     Mistake(transposed_linears, 'result 0: P(("data", "model"), None)', "self.down(torch.relu"),
     Mistake(few_key_heads, "do not divide dim 2 of size 2", "view(b, s, self.groups"),
-    Mistake(whole_batch, 'x: P(("data", "model"), None, None)', "self.o("),
+    Mistake(whole_batch, '"x": P(("data", "model"), None, None)', "self.o("),
 )

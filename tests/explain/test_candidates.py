@@ -31,9 +31,9 @@ def module_of(fn: Any, arguments: Any, mesh: Mesh, shardings: Any, results: Any 
     return normalize(made.module, shard)
 
 
-def edits_of(module: Module, *, plan: bool = False) -> list[AnnotationEdit]:
+def edits_of(module: Module) -> list[AnnotationEdit]:
     lines = dict.fromkeys(node.loc.line for node in module.nodes())
-    return [*candidate_edits(module, [line for line in lines if line], plan=plan)]
+    return [*candidate_edits(module, [line for line in lines if line])]
 
 
 def warnings_of(found: Explained, kind: str) -> list[str]:
@@ -53,8 +53,6 @@ def test_names_of_groups_tell_them_apart():
     texts = [edit.text for edit in edits_of(module) if edit.kind == "argument"]
     assert 'in_shardings: m[*][0]: P("x", None)' in texts
     assert 'in_shardings: m[*][1]: P("x", None)' in texts
-    plans = [edit.text for edit in edits_of(module, plan=True)]
-    assert 'plan: "m[*][0]": P("x", None)' in plans
     # One of a pattern's arguments is split otherwise: the others are named one by one.
     shardings = ([(P("x"), P()), (P(), P()), (P(), P())],)
     module = module_of(scaled, ([(wide, tall)] * 3,), Mesh(x=8), shardings)
@@ -186,4 +184,7 @@ def test_fewer_micro_batches_of_a_training_step_are_tried():
 
     first = step_of(2).explain("8xh100", tries=1).advice[0]
     assert first.text == "weft.train_step(..., accumulate=1)" and first.after < first.before
+    module = step_of(1).program.stages["captured"]
+    texts = [edit.text for edit in edits_of(module) if edit.kind == "argument"]
+    assert 'plan: "weight": P(None, "x")' in texts
     assert step_of(1).predict("8xh100").seconds == pytest.approx(first.after)

@@ -1,4 +1,4 @@
-"""Programs on the command line: StableHLO files, standard input, or JAX functions of scripts."""
+"""Programs on the command line: StableHLO files, standard input, or functions of scripts."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from weft.shard import shard
 
 _PROGRAM = "FILE|script.py:function"
 _HELP = (
-    "StableHLO text or bytecode (- reads standard input), or a JAX function of a script, traced "
-    "on the script's `function_inputs` (or `inputs`) and split by `function_shardings`"
+    "StableHLO text or bytecode (- reads standard input), or a JAX function or PyTorch module of a "
+    "script, traced on the script's `function_inputs` (or `inputs`) and split by "
+    "`function_shardings`, or by names by `function_plan`"
 )
 
 

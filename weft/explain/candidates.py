@@ -13,19 +13,14 @@ from weft.mesh import Mesh
 from weft.records import dataclass
 
 
-def candidate_edits(
-    module: Module, lines: Sequence[object], *, plan: bool = False
-) -> Iterator[AnnotationEdit]:
-    """Changes that may shorten a step; values of `lines` get constraints.
-
-    With `plan`, shardings of arguments are written as a plan by their names.
-    """
+def candidate_edits(module: Module, lines: Sequence[object]) -> Iterator[AnnotationEdit]:
+    """Changes that may shorten a step; values of `lines` get constraints."""
     found = mesh_in(module)
     if found is None:
         return
     name, mesh = found
     free = FreeAxes(module, mesh)
-    yield from argument_edits(module, name, mesh, plan=plan)
+    yield from argument_edits(module, name, mesh)
     yield from result_edits(module, name, mesh)
     yield from constraint_edits(module, name, free)
     yield from _orders(module, name, mesh)

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 
 from weft.explain.state import (
     CARRIES,
+    is_of_torch,
     named_state,
     result_names,
     state_results,
@@ -192,11 +193,9 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + more
 
 
-def argument_edits(
-    module: Module, name: str, mesh: Mesh, *, plan: bool
-) -> Iterator[AnnotationEdit]:
+def argument_edits(module: Module, name: str, mesh: Mesh) -> Iterator[AnnotationEdit]:
     """Other shardings of arguments and of their next values, group by group and of families."""
-    groups, spelling = argument_groups(module), Spelling(named_state(module), plan)
+    groups, spelling = argument_groups(module), Spelling(named_state(module), is_of_torch(module))
     for group in groups:
         for split in other_splits(group.type, group.split, mesh):
             yield _argument_edit([group], split, name, spelling)

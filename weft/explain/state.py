@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from weft.ir.attrs import Attrs
 from weft.ir.module import Module, Region, Value
-from weft.ir.names import RESULT_INFO, SHARDING
+from weft.ir.names import RESULT_INFO, SHARDING, UPDATED
 from weft.mesh import Sharding
 from weft.ops.control import Call, While
 from weft.ops.distributed.annotations import sharding_attribute
@@ -19,6 +19,12 @@ CARRIES = frozenset(
     "stablehlo.convert stablehlo.transpose stablehlo.reshape stablehlo.broadcast_in_dim "
     "sdy.sharding_constraint stablehlo.slice".split()
 )
+
+
+def is_of_torch(module: Module) -> bool:
+    """Whether a program is of PyTorch's ops, whose shardings are written as a plan by names."""
+    names = (node.loc.name or "" for node in module.nodes())
+    return any(name.rpartition("/")[2].startswith("aten.") for name in names)
 
 
 def with_arguments(module: Module, shardings: Mapping[int, Sharding]) -> Module:
@@ -59,17 +65,23 @@ def named_state(module: Module) -> dict[int, str]:
 
 
 def result_names(module: Module) -> list[str]:
-    """The paths of results in what the function returns; next values without one are `new w`."""
+    """The paths of results in what the function returns; what a module updates is `new w`."""
     main = module.function("main")
     attrs = main.res_attrs or ((),) * len(main.body.results)
     paths = [str(dict(held).get(RESULT_INFO, "")).strip('"') for held in attrs]
     new = {
-        result: f"new {main.body.arg_locs[argument].name}"
-        for argument, result in state_results(module).items()
-        if main.body.arg_locs[argument].name and not paths[result]
+        number: f"new {main.body.arg_locs[argument].name}"
+        for argument, number in _updated(module).items()
     }
     numbers = [n for n in range(len(paths)) if n not in new]
     return [path or new.get(n) or f"result {numbers.index(n)}" for n, path in enumerate(paths)]
+
+
+def _updated(module: Module) -> dict[int, int]:
+    """By argument the result that is written into its memory, as PyTorch's modules do."""
+    attrs = module.function("main").arg_attrs
+    found = [(n, dict(held).get(UPDATED)) for n, held in enumerate(attrs or ())]
+    return {n: int(str(text).split()[0]) for n, text in found if text is not None}
 
 
 def state_results(module: Module) -> dict[int, int]:
@@ -81,10 +93,12 @@ def state_results(module: Module) -> dict[int, int]:
     """
     main = module.function("main").body
     sources = [frozenset((n,)) for n in range(len(main.args))]
-    state: dict[int, int] = {}
+    state = _updated(module)
     for number, (value, above) in enumerate(
         zip(main.results, _carried(module, main, sources), strict=True)
     ):
+        if number in state.values():
+            continue
         alike = [n for n in sorted(above) if n not in state and main.args[n].type == value.type]
         if alike:
             state[alike[0]] = number

@@ -278,27 +278,30 @@ def _dtensor_text(plan: ShardingPlan) -> str:
     classes = {"colwise": "ColwiseParallel", "rowwise": "RowwiseParallel"}
     whole = {"colwise": "output_layouts=Replicate()", "rowwise": "input_layouts=Replicate()"}
     names, sizes = (tuple(part) for part in zip(*plan.mesh.axes, strict=True))
-    lines = [
-        "from torch.distributed.device_mesh import init_device_mesh",
-        "from torch.distributed.fsdp import fully_shard",
-        "from torch.distributed.tensor import Replicate",
-        "from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel",
-        "from torch.distributed.tensor.parallel import parallelize_module",
-        "",
-        f'mesh = init_device_mesh("cuda", {sizes!r}, mesh_dim_names={names!r})',
-    ]
-    found = _styles(plan)
+    found, code = _styles(plan), list[str]()
+    alone = _alone(found)
+    imports = {"init_device_mesh": "torch.distributed.device_mesh"}
+    parallel = "torch.distributed.tensor.parallel"
     if found:
-        alone = _alone(found)
         made = [
             f"    {m!r}: {classes[s]}({whole[s] if m in alone else ''})," for m, s in found.items()
         ]
-        lines += ["styles = {", *made, "}"]
-        lines.append('parallelize_module(model, mesh["model"], styles)')
+        code += ["styles = {", *made, "}", 'parallelize_module(model, mesh["model"], styles)']
+        if alone:
+            imports["Replicate"] = "torch.distributed.tensor"
+        imports |= dict.fromkeys([classes[s] for s in sorted({*found.values()})], parallel)
+        imports["parallelize_module"] = parallel
     rows = tuple([name for name in names if name != "model"])
     if "fsdp" in rows:
         which = repr(rows[0]) if len(rows) == 1 else repr(rows)
-        lines.append(f"fully_shard(model, mesh=mesh[{which}])")
+        imports["fully_shard"] = "torch.distributed.fsdp"
+        code.append(f"fully_shard(model, mesh=mesh[{which}])")
+    elif rows:
+        over = " and ".join(f'mesh["{name}"]' for name in rows)
+        code.append(f"# each group of {over} gets its part of the batch: DistributedDataParallel")
+    modules = {m: ", ".join(n for n in imports if imports[n] == m) for m in imports.values()}
+    lines = [f"from {module} import {listed}" for module, listed in sorted(modules.items())]
+    lines += ["", f'mesh = init_device_mesh("cuda", {sizes!r}, mesh_dim_names={names!r})', *code]
     return "\n".join(lines) + "\n"
 
 

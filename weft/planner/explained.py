@@ -73,7 +73,8 @@ def _splits(facts: ProgramFacts, candidate: PlanCandidate) -> list[str]:
     along = [c for c, axes in split.items() if MODEL in axes]
     weights = [w for c in along if (w := _weights_of(facts, c)) and c not in facts.sequence_dims]
     if weights:
-        lines.append(f"tensor parallel over model={sizes[MODEL]}: {'; '.join(weights)}")
+        listed = "; ".join(dict.fromkeys(weights))
+        lines.append(f"tensor parallel over model={sizes[MODEL]}: {listed}")
     if any(c in along for c in facts.sequence_dims):
         lines.append(f"the sequence is split over model={sizes[MODEL]}")
     for c in expert_dims(facts):
