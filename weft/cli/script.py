@@ -136,7 +136,11 @@ def is_script(text: str) -> bool:
 def load_script(text: str) -> Script:
     """Execute a script and find the function."""
     match = _SCRIPT.fullmatch(text)
-    assert match is not None
+    if match is None:
+        raise WeftError(
+            f"{text} is not a function of a script",
+            help="name a function or module of a script and its arguments: script.py:function",
+        )
     path, name = match[1], match[2]
     _check_file(path)
     if not (name or "").isidentifier():
