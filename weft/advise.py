@@ -235,7 +235,7 @@ class _Trying:
         pieces_of_advice = self.options_advice()
         module, before = self.module, self.whole
         found = candidate_edits(module, self.lines(rows))
-        edits = _chosen(_ranked(found, rows), tries)
+        edits = _shortlist(_ranked(found, rows), tries)
         self.count += len(edits)
         returns = self.returned(module)
         while edits and len(pieces_of_advice) < _SHOWN:
@@ -376,7 +376,7 @@ def _ranked(
     return sorted(edits, key=rank)
 
 
-def _chosen(ranked: Sequence[AnnotationEdit], tries: int) -> list[AnnotationEdit]:
+def _shortlist(ranked: Sequence[AnnotationEdit], tries: int) -> list[AnnotationEdit]:
     """The first changes; a line of many ops leaves half of the tries to other ones."""
     late = [e for kind in ("addition", "result") for e in ranked if e.kind == kind]
     others = len(ranked) - len(late)

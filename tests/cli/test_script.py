@@ -180,6 +180,11 @@ def test_a_script_without_a_function(run, word):
     )
 
 
+def test_plans_are_of_functions_of_scripts(run):
+    status, _, err = run("plan", "mlp.mlir", "--machine", "8xh100")
+    assert status == 1 and "mlp.mlir is not a function of a script" in err
+
+
 def test_the_script_is_not_run_to_list_its_functions(run, tmp_path):
     (tmp_path / "script.py").write_text("def f(x): return x\nraise SystemExit(3)")
     assert "write script.py:f; it has f\n" in run("show", "script.py")[2]

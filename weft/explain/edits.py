@@ -235,7 +235,7 @@ def _as_weights(
             if owner.type.sizes == group.type.sizes and owner.split != group.split:
                 alike.setdefault(owner.split, []).append(group)
         if len(alike) > 1:  # else it is a change of one family
-            yield _joined([_argument_edit(g, s, mesh, spelling) for s, g in alike.items()])
+            yield _join([_argument_edit(g, s, mesh, spelling) for s, g in alike.items()])
 
 
 def _root(group: ArgumentGroup) -> str:
@@ -243,7 +243,7 @@ def _root(group: ArgumentGroup) -> str:
     return re.split(r"[\[.]", group.names[0])[0]
 
 
-def _joined(edits: Sequence[AnnotationEdit]) -> AnnotationEdit:
+def _join(edits: Sequence[AnnotationEdit]) -> AnnotationEdit:
     """Several changes as one."""
 
     def change(module: Module) -> Module:
