@@ -258,7 +258,7 @@ class Compiled:
 
     def _examined(self, examine: Callable[..., T], machine: Machine | str | None, **how: Any) -> T:
         """The findings of an examination of the latest program, as it was captured."""
-        module, options = self._latest.program.stages[STAGES[0]], self._options
+        module, options = self.program.stages[STAGES[0]], self._options
         how |= {"pads": options.pads, "rules": options.rules, "numbers": options.numbers}
         return examine(module, self._machine(machine), name=self._source.name, **how)
 
@@ -279,14 +279,13 @@ class Compiled:
         """
         from weft.reporting import write_report
 
-        ready, options = self._latest, self._options
         return write_report(
             path,
-            ready.program.stages[STAGES[0]],
+            self.program.stages[STAGES[0]],
             self._machine(machine),
             name=self._source.name,
             others=None if others is None else [*map(self._machine, others)],
-            rules=options.rules,
+            rules=self._options.rules,
         )
 
     @property
@@ -433,26 +432,26 @@ def compile(
 
     Options of jax.jit have their meaning there; the program is compiled for these arguments, or
     their types. Without arguments a function is compiled on its first call. `machine` gives the
-    memory of a device, and the rates of the cost model. `target` is llvm, triton or
-    numpy; by default WEFT_TARGET, or triton for arguments in a GPU's memory. Without
-    `fold_sums` partial sums are rounded on every device before an all_reduce adds them, as on
-    separate machines. `tune="measure"` times the candidates of large products, once for each class
-    of shapes; by default cached measurements are used, and with "off" the cost model. Without
-    `excess_precision` every op of a kernel rounds as it does alone: bf16 after every op, and no
-    fused multiply-add. `approximate` names functions of f32 that may err by 2^-13: exp (and
-    logistic, tanh), rsqrt, reciprocal. With `sync_every_op` a call waits for every op, so that an
-    error names the op that failed. `rules` are sharding rules of custom calls and composites, by
-    name. `plan` is one of `weft.plan`, or its file; or the shardings of a PyTorch program's
-    parameters, buffers and arguments, by patterns of their names. The numbers of streams
-    are those of level 2, and collectives are combined up to `combine_bytes` and `combine_ops`; 0
-    combines none. A `process` with only the devices along `stacked` axes of the mesh
-    runs its part of the program on its own shards of arrays, and communicates with the others
-    through its transport; a process that a launcher started as one of several workers knows both by
-    itself. For arguments of different types and shapes, so many `programs` are kept, those that
-    were used most recently. `dynamic_shapes` are those of torch.export: arguments of a PyTorch
-    program are padded to the next power of two, or the largest size, of every Dim, where that
-    changes no result. With `dynamic` the batch varies, dim 0 of the tensors. Expert parallelism has
-    room for all tokens, or for `capacity` times the even share of a device: others are dropped.
+    memory of a device, and the rates of the cost model. `target` is llvm, triton or numpy; by
+    default WEFT_TARGET, or triton for arguments in a GPU's memory. Without `fold_sums` partial sums
+    are rounded on every device before an all_reduce adds them, as on separate machines.
+    `tune="measure"` times the candidates of large products, once for each class of shapes; by
+    default cached measurements are used, and with "off" the cost model. Without `excess_precision`
+    every op of a kernel rounds as it does alone: bf16 after every op, and no fused multiply-add.
+    `approximate` names functions of f32 that may err by 2^-13: exp (and logistic, tanh), rsqrt,
+    reciprocal. With `sync_every_op` a call waits for every op, so that an error names the op that
+    failed. `rules` are sharding rules of custom calls and composites, by name. `plan` is one of
+    `weft.plan`, or its file; or the shardings of a PyTorch program's parameters, buffers and
+    arguments, by patterns of their names. The numbers of streams are those of level 2, and
+    collectives are combined up to `combine_bytes` and `combine_ops`; 0 combines none. A `process`
+    with only the devices along `stacked` axes of the mesh runs its part of the program on its own
+    shards of arrays, and communicates with the others through its transport; a process that a
+    launcher started as one of several workers knows both by itself. For arguments of different
+    types and shapes, so many `programs` are kept, those that were used most recently.
+    `dynamic_shapes` are those of torch.export: arguments of a PyTorch program are padded to the
+    next power of two, or the largest size, of every Dim, where that changes no result. With
+    `dynamic` the batch varies, dim 0 of the tensors. Expert parallelism has room for all tokens, or
+    for `capacity` times the even share of a device: others are dropped.
     """
     modelled = machine_named(machine) if isinstance(machine, str) else machine
     _check(fn, kwargs, modelled)
@@ -488,18 +487,13 @@ def compile(
     return compiled
 
 
-OPTIONS = tuple(
-    name
-    for name, parameter in inspect.signature(compile).parameters.items()
-    if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-)
+_PARAMETERS = inspect.signature(compile).parameters
+OPTIONS = tuple(name for name, p in _PARAMETERS.items() if p.kind is p.KEYWORD_ONLY)
 
 
 def _check(fn: object, keywords: Mapping[str, Any], machine: object) -> None:
     """Refuse unknown options and an invalid machine."""
     check_keywords(keywords, fn if callable(fn) else None, OPTIONS)
     if machine is not None and not isinstance(machine, Machine):
-        raise WeftError(
-            f"machine={machine!r} is not a machine",
-            help=f"name one: {', '.join(MACHINES)}, or 8xh100",
-        )
+        help = f"name one: {', '.join(MACHINES)}, or 8xh100"
+        raise WeftError(f"machine={machine!r} is not a machine", help=help)
