@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import io
 import re
 import statistics
-import sys
 import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
@@ -175,13 +175,19 @@ def figures(root: Path) -> dict[str, str]:
     }
 
 
-def main(folders: list[str]) -> None:
+def main() -> None:
     """Print the table, with a column for each folder."""
-    columns = [figures(Path(folder)) for folder in folders or [str(ROOT)]]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folders", nargs="*", type=Path, default=[ROOT], metavar="FOLDER")
+    folders: list[Path] = parser.parse_args().folders
+    for folder in folders:
+        if not (folder / "weft").is_dir():
+            parser.error(f"{folder} has no folder weft")
+    columns = [figures(folder) for folder in folders]
     width = max(map(len, columns[0]))
     for name in columns[0]:
         print(f"{name:{width}}", *(f"{column[name]:>34}" for column in columns))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -69,9 +69,9 @@ def checksum(array: Array) -> int:
     raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     step = raw.size // (CHECKED_BLOCKS * BLOCK_BYTES)
     if step < 2:
-        return zlib.crc32(raw)
+        return zlib.crc32(raw.tobytes())
     blocks = raw[: raw.size // BLOCK_BYTES * BLOCK_BYTES].reshape(-1, BLOCK_BYTES)
-    return zlib.crc32(raw[-BLOCK_BYTES:], zlib.crc32(np.ascontiguousarray(blocks[::step])))
+    return zlib.crc32(raw[-BLOCK_BYTES:].tobytes(), zlib.crc32(blocks[::step].tobytes()))
 
 
 def workers_of(mesh: Mesh) -> WorkerRank | None:
