@@ -17,7 +17,7 @@ from tests.workers.conftest import joined
 from tests.workers.gloo_processes import GlooProcesses
 from weft.errors import WeftError
 from weft.mesh import Axis, Mesh
-from weft.workers import agree_on_arguments
+from weft.workers import BLOCK_BYTES, CHECKED_BLOCKS, agree_on_arguments, checksum
 from weft.workers.cluster import Cluster
 from weft.workers.failure import WorkerLost, note_of
 from weft.workers.launch import free_port
@@ -86,6 +86,15 @@ def test_arguments_that_differ(pair: list[Cluster]):
     for same in (np.zeros((0, 2)), np.array(True), np.ones((3, 1 << 14), "c8").T):
         made = each([lambda c=c, a=same: agree_on_arguments(c, "step", {"x": a}) for c in pair])
         assert made == [None, None]
+
+
+@pytest.mark.parametrize("size", [1, 7, BLOCK_BYTES * CHECKED_BLOCKS * 3 + 5])
+def test_checksums_of_large_arguments_see_other_seeds_and_ends(size: int):
+    one, other = (np.random.default_rng(seed).standard_normal(size) for seed in (0, 1))
+    changed = one.copy()
+    changed[-1] += 1
+    assert checksum(one) == checksum(one.copy())
+    assert len({checksum(each) for each in (one, other, changed)}) == 3
 
 
 def test_a_worker_that_does_not_come(pair: list[Cluster]):
