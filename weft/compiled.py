@@ -47,7 +47,7 @@ from weft.ready import FastPath, QuickCall, ReadyProgram, described, mesh_text, 
 from weft.records import dataclass
 from weft.shard import Pads, Rules
 from weft.shard.rules import GivenRule, as_rules
-from weft.targets import prepare_target, target_of
+from weft.targets import target_of
 from weft.trace import Trace
 from weft.workers import cluster_holding
 
@@ -304,7 +304,6 @@ class Compiled:
             if ready is None:
                 options = self._options
                 target = options.target or target_of(call.values)
-                prepare_target(target)  # while the program is traced
                 with without_gc():  # of what is traced little is garbage at once
                     captured = self._source.capture(call)
                 stacked, process, workers = self._own_devices(captured.module)

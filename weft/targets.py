@@ -90,14 +90,6 @@ def target_named(
     return _plugged(_plugins()[name], options)
 
 
-def prepare_target(name: str | None) -> None:
-    """Begin to load, in the background, what a target takes long to load."""
-    if (TARGET.value() if name is None else name) == "triton":
-        from weft.emit.triton.source import load_driver
-
-        load_driver()
-
-
 def code_identity(name: str) -> str | None:
     """The cache key of machine code besides kernels; None if the target keeps none."""
     if name != "llvm" or not has_llvm():

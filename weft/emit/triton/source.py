@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import linecache
 import os
-from contextlib import suppress
 from functools import cache
 from hashlib import sha256
-from importlib.util import find_spec
-from threading import Lock, Thread
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from weft.array.torch_memory import ALIGNED
@@ -44,24 +42,6 @@ def require_gpu() -> None:
             "the triton target needs a GPU that PyTorch can use, and there is none",
             help="use target='llvm', or TRITON_INTERPRET=1 to interpret kernels on the host",
         )
-
-
-@cache
-def load_driver() -> Thread | None:
-    """Let Triton build its driver in the background: a C compiler takes a part of a second."""
-    if is_interpreted() or find_spec("triton") is None:
-        return None
-    made = Thread(target=_build_driver, name="weft-triton-driver", daemon=True)
-    made.start()
-    return made
-
-
-def _build_driver() -> None:
-    # The first use of the driver raises the error again.
-    with suppress(Exception):
-        import triton
-
-        _ = triton.runtime.driver.active
 
 
 @cache
@@ -114,8 +94,8 @@ def function_of(name: str, text: str) -> Any:
     return space[name]
 
 
-def compiled(launch: GridLaunch, target: Any = None) -> Any:
-    """A function compiled for the GPU, or for a target that need not be here."""
+def compiled(launch: GridLaunch, target: Any) -> Any:
+    """A function compiled for a target, which need not be here."""
     import triton
     from triton.compiler import ASTSource
 
@@ -132,25 +112,10 @@ def compiled(launch: GridLaunch, target: Any = None) -> Any:
     return triton.compile(source, target=target, options=options)
 
 
-def launcher_of(kernel: Any) -> Any:
-    """The launcher of a loaded function, from the file that a thread has built.
-
-    Triton's modules of launchers share one name, and a thread that imports one may find another's
-    function in it: they are imported again, one after another.
-    """
-    from triton.runtime import driver
-
-    return driver.active.launcher_cls(kernel.src, kernel.metadata)
-
-
-def use_allocator() -> None:
-    """Let Triton allocate by PyTorch, in the order of its stream, in this context."""
-    import triton
-
-    triton.set_allocator(_allocated)
-
-
-def _allocated(size: int, alignment: int, stream: int | None) -> Any:
+def gpu_target(device: Any) -> Any:
+    """The target of Triton's compiler that a PyTorch device is."""
     import torch
+    from triton.backends.compiler import GPUTarget
 
-    return torch.empty(size, dtype=torch.int8, device="cuda")
+    major, minor = torch.cuda.get_device_capability(device)
+    return GPUTarget("cuda", 10 * major + minor, 32)

@@ -9,6 +9,7 @@ from weft.ir.module import Module, Node, Region, Value
 from weft.ir.op import Op
 from weft.ir.rebuild import NodeRule, Rebuild, Rewritten
 from weft.ops.control import Case, If
+from weft.ops.reduce import Reduce
 from weft.optimize.drop_dead import drop_dead
 from weft.optimize.simplification import (
     arithmetic_rules,
@@ -19,6 +20,7 @@ from weft.optimize.simplification import (
 )
 from weft.optimize.simplification.empty_rules import makes_nothing, without_elements
 from weft.optimize.simplification.fold_constants import begins_known, folded
+from weft.optimize.simplification.one_hot_sums import sum_one_hot
 from weft.optimize.simplification.splats import splat_of
 
 TABLE: Mapping[type[Op], tuple[NodeRule, ...]] = {
@@ -27,6 +29,7 @@ TABLE: Mapping[type[Op], tuple[NodeRule, ...]] = {
     **index_rules.RULES,
     **ragged_rules.RULES,
     **complex_rules.RULES,
+    Reduce: (shape_rules.reduce_nothing, sum_one_hot),
 }
 
 

@@ -10,10 +10,11 @@ import ctypes
 import threading
 import warnings
 from collections.abc import Callable, Hashable
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from typing import Any
 
 from weft.array.torch_memory import TorchMemory
+from weft.emit.triton.runtime.driver import driver, require
 from weft.target import KernelList
 
 GRAPHS = 8  # graphs of a queue, of the latest addresses
@@ -134,7 +135,7 @@ class CapturedGraph:
     def __init__(self, graph: Any) -> None:
         self.graph = graph  # owns the executable
         self.executable = ctypes.c_void_p(graph.raw_cuda_graph_exec())
-        self.enqueue = _driver().cuGraphLaunch
+        self.enqueue = driver().cuGraphLaunch
 
     def launch(self, stream: int) -> None:
         """Enqueue it on a stream."""
@@ -144,15 +145,7 @@ class CapturedGraph:
 
     def refuse(self, code: int) -> None:
         """Raise the driver's error."""
-        raise RuntimeError(f"CUDA cannot launch a graph: error {code}")
-
-
-@cache
-def _driver() -> Any:
-    """The driver's functions; a call releases the GIL."""
-    driver = ctypes.CDLL("libcuda.so.1")
-    driver.cuGraphLaunch.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
-    return driver
+        require(code, "launch a graph")
 
 
 def _current_stream(memory: TorchMemory) -> Callable[[], int]:

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from threading import Lock
 from typing import Any
 
-from weft.array.torch_memory import tensor_at, torch_dtype
+from weft.array.torch_memory import tensor_at, torch_dtype, torch_memory
 from weft.emit.triton.emit import emitted
 from weft.emit.triton.emitted import EmittedPart, EmittedParts, GridLaunch, LibraryCall
-from weft.emit.triton.source import (
-    compiled,
-    function_of,
-    is_interpreted,
-    launcher_of,
-    load_driver,
-    use_allocator,
-)
+from weft.emit.triton.runtime.driver import DeviceFunction, enter
+from weft.emit.triton.source import compiled, function_of, gpu_target, is_interpreted
 from weft.kernels.group import AnyKernel
 from weft.kernels.kernel import Operand
 from weft.records import dataclass
 
 ALIGNED = 256  # bytes
 _COMPILERS = 16  # threads that compile at a time
-_LOADING = Lock()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,35 +29,24 @@ class LoadedParts:
     scratch: tuple[int, ...]  # bytes of scratch buffers, each aligned
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Ready:
-    """A compiled function in the device's memory, and the C function that launches it."""
-
-    kernel: Any
-    launcher: Any
-
-
 class CompiledLaunch:
     """A launch of a compiled Triton function."""
 
-    __slots__ = ("allocates", "function", "grid", "kernel", "operands", "packed", "run")
+    __slots__ = ("device", "function", "grid", "operands", "scratch")
 
-    def __init__(self, launch: GridLaunch, ready: _Ready) -> None:
-        self.kernel = kernel = ready.kernel
-        self.operands, self.grid, self.run = launch.operands, launch.grid, ready.launcher
-        self.function, self.packed = kernel.function, kernel.packed_metadata
-        # Tensor descriptors are built in memory of Triton's allocator.
-        self.allocates = getattr(kernel.metadata, "global_scratch_size", 0) > 0
+    def __init__(self, launch: GridLaunch, function: DeviceFunction, device: Any) -> None:
+        self.function, self.device = function, device
+        self.operands, self.grid = launch.operands, launch.grid
+        self.scratch = function.scratch * math.prod(launch.grid)
 
     def __call__(self, addresses: Sequence[int], stream: int) -> None:
         """Enqueue it on a stream."""
-        if self.allocates:
-            use_allocator()
-        arguments = [addresses[n] for n in self.operands]
-        # Triton's own C launcher, without the wrapper that looks at every argument: types and
-        # alignment were fixed when it was compiled. The three Nones are the launch metadata and
-        # hooks.
-        self.run(*self.grid, stream, self.function, self.packed, None, None, None, *arguments)
+        scratch, at = None, 0
+        if self.scratch:
+            # PyTorch reuses it in the order of its stream, so that the launch may outlive it.
+            scratch = torch_memory(str(self.device)).reserve(self.scratch)
+            at = scratch.data_ptr()
+        self.function.launch(self.grid, [addresses[n] for n in self.operands], stream, at)
 
 
 class TensorCall:
@@ -104,31 +86,16 @@ def load_parts(kernels: Sequence[AnyKernel], device: Any) -> list[LoadedParts]:
     listed = [(kernel, emitted(kernel)) for kernel in kernels]
     ready: dict[GridLaunch, Any] = {}
     if not is_interpreted():
-        if (driver := load_driver()) is not None:
-            driver.join()
         wanted = {_same(p): p for _, e in listed for p in e.parts if isinstance(p, GridLaunch)}
+        target, place = gpu_target(device), (device.index or 0,)
+
+        def ready_one(launch: GridLaunch) -> DeviceFunction:
+            return DeviceFunction.load(compiled(launch, target))
+
         # Threads, not processes: most of the time is spent in LLVM and ptxas, without the GIL.
-        with _LOADING:
-            with ThreadPoolExecutor(_COMPILERS, initializer=_use, initargs=(device,)) as pool:
-                made = [*pool.map(_ready, wanted.values())]
-            ready = {
-                key: _Ready(one, launcher_of(one)) for key, one in zip(wanted, made, strict=True)
-            }
+        with ThreadPoolExecutor(_COMPILERS, initializer=enter, initargs=place) as pool:
+            ready = dict(zip(wanted, pool.map(ready_one, wanted.values()), strict=True))
     return [_loaded(kernel, parts, ready, device) for kernel, parts in listed]
-
-
-def _use(device: Any) -> None:
-    """Make a device this thread's: its modules are loaded there."""
-    import torch
-
-    torch.cuda.set_device(device)
-
-
-def _ready(launch: GridLaunch) -> Any:
-    """A function compiled and loaded, with its launcher, which a C compiler makes."""
-    kernel = compiled(launch)
-    _ = kernel.run
-    return kernel
 
 
 def _same(launch: GridLaunch) -> Any:
@@ -140,7 +107,7 @@ def _same(launch: GridLaunch) -> Any:
 def _loaded(kernel: AnyKernel, launches: EmittedParts, ready: Any, device: Any) -> LoadedParts:
     operands = (*kernel.operands, *launches.scratch)
     parts = [
-        CompiledLaunch(part, ready[_same(part)])
+        CompiledLaunch(part, ready[_same(part)], device)
         if isinstance(part, GridLaunch) and ready
         else TensorCall(part, operands, device)
         for part in launches.parts
