@@ -188,6 +188,8 @@ class _OneHot:
                 return self.apply(BroadcastInDim(left, slim), inner)
             case Iota(iota_dimension=dim) if dim != self.dim:
                 return self.apply(Iota(dim - (dim > self.dim), slim))
+            case Select() if node.operands[0] is self.choice:
+                return self.without_dim(node.operands[1 if self.hit else 2], depth - 1)
             case Convert():
                 op: Op = Convert(slim)
             case Pointwise() | Compare() | Select():
