@@ -27,7 +27,7 @@ from weft.run import run
 from weft.run.array_signature import BorrowedStack, KnownParameter, array_signature_of
 from weft.run.execute import QuickRun, at_once
 from weft.run.host_tensors import HostTensors
-from weft.run.on_device import EnqueuedArrays, EnqueuedTensors, QuickArrays
+from weft.run.on_device import EnqueuedArrays, EnqueuedTensors
 from weft.workers import agree_on_arguments
 
 if TYPE_CHECKING:
@@ -125,23 +125,22 @@ class ReadyProgram:
 class QuickCall:
     """Calls on arrays that are leaves: native code looks at their types."""
 
-    __slots__ = ("context", "is_one", "packed", "run", "seen")
+    __slots__ = ("is_one", "packed", "run", "seen", "settings")
 
     def __init__(
         self,
-        run: QuickRun | QuickArrays,
-        context: Callable[[], Hashable],
-        seen: Hashable,
+        run: QuickRun | EnqueuedArrays,
+        settings: Callable[[], Hashable],
         known: FastPath,
     ) -> None:
         # The bound method: a call of an object looks it up in its class first.
-        self.run, self.context, self.seen = run.__call__, context, seen
+        self.run, self.settings, self.seen = run.__call__, settings, settings()
         self.is_one, self.packed = known.is_one, known.packed
 
     def __call__(self, args: tuple[Any, ...]) -> Any:
         """The result tree; None if arguments or settings are not those of the program."""
         # JAX's settings change what is traced: x64, the default matmul precision, a mesh in scope.
-        if self.context() != self.seen:
+        if self.settings() != self.seen:
             return None
         made = self.run(args)
         if made is None:
@@ -199,12 +198,11 @@ class FastPath:
         # Every argument is a leaf itself: no pytree has to be flattened.
         if len(args) != len(values) or not all(map(is_, args, values)):
             return None
-        quick: QuickRun | QuickArrays | None = self.quick
+        quick: QuickRun | EnqueuedArrays | None = self.quick
         if quick is None and self.on_arrays is not None:
-            quick = QuickArrays(self.on_arrays, [value.spec for value in values])
-        context = self.ready.source.context
-        seen = None if quick is None else context()
-        return None if quick is None or seen is None else QuickCall(quick, context, seen, self)
+            quick = self.on_arrays.quick([value.spec for value in values])
+        settings = self.ready.source.settings()
+        return None if quick is None or settings is None else QuickCall(quick, settings, self)
 
     def _enqueued(self) -> EnqueuedTensors | None:
         """The program on PyTorch tensors of its device, where all updates are in place."""

@@ -63,8 +63,8 @@ class Source(Protocol):
         """A cheap cache key for the call, or None if only the full key will do; and the leaves."""
         ...
 
-    def context(self) -> Hashable:
-        """The settings that a program depends on beside its arguments; None if these are more."""
+    def settings(self) -> Callable[[], Hashable] | None:
+        """Reads the settings that a program depends on beside its arrays; None if more counts."""
         ...
 
     def capture(self, call: Any) -> Captured:

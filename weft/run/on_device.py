@@ -100,36 +100,48 @@ class DirectOnDevice:
 
 
 class EnqueuedArrays:
-    """A direct program that overwrites none of its arguments, on arrays of its device."""
+    """A direct program that overwrites none of its arguments, on arrays of its device.
+
+    With `specs`, it is for arrays of these, whatever else a call may be given.
+    """
 
     def __init__(
         self,
         direct: DirectOnDevice,
-        specs: Sequence[ArraySpec],
+        results: Sequence[ArraySpec],
         runs_on: HostStream,
         new: Callable[[], SlotValues],
+        specs: Sequence[ArraySpec] | None = None,
     ) -> None:
-        self.direct, self.runs_on, self.new = direct, runs_on, new
-        self.kinds, self.sub_axes = direct.kinds, direct.arguments.sub_axes
-        pairs = zip(direct.made, specs, strict=True)
+        self.direct, self.results, self.runs_on, self.new = direct, results, runs_on, new
+        self.sub_axes = direct.arguments.sub_axes
+        wanted: Sequence[ArraySpec | None] = specs or [None] * len(direct.kinds)
+        self.given = [*zip(direct.kinds, wanted, strict=True)]
         self.made = [
             (kind, kind.shape, kind.dtype, nbytes, owned, spec)
-            for (kind, nbytes, owned), spec in pairs
+            for (kind, nbytes, owned), spec in zip(direct.made, results, strict=True)
         ]
         self.memory, self.launch = direct.memory, direct.launch
         self.take = direct.memory.take
         self.record = None if direct.stream is None else direct.stream.record
 
+    def quick(self, specs: Sequence[ArraySpec]) -> EnqueuedArrays:
+        """The program for calls whose arguments nobody has looked at."""
+        return EnqueuedArrays(self.direct, self.results, self.runs_on, self.new, specs)
+
     def __call__(self, arrays: Sequence[Array]) -> list[Array] | None:
         """The results; None, with no effect, if the call has to be enqueued or converted."""
-        runs_on = self.runs_on
+        runs_on, given = self.runs_on, self.given
         # Anything queued must come first: it may write what this program reads, or fail.
-        if runs_on.tasks or runs_on.busy or runs_on.outside:
+        if runs_on.tasks or runs_on.busy or runs_on.outside or len(arrays) != len(given):
             return None
-        runs_on.beside.append(None)
+        beside = runs_on.beside
+        beside.append(None)
         try:
             key: list[int] = []
-            for array, kind in zip(arrays, self.kinds, strict=True):
+            for array, (kind, spec) in zip(arrays, given, strict=True):
+                if spec is not None and (type(array) is not Array or array.spec is not spec):
+                    return None
                 held = array.held
                 if held is None or held.kind is not kind:
                     return None
@@ -150,26 +162,7 @@ class EnqueuedArrays:
             explained = self.direct.code.explained(error, self.direct.call)
             return [Array.of(None, row[-1]).failed(explained) for row in self.made]
         finally:
-            runs_on.beside.pop()
-
-
-class QuickArrays:
-    """Calls of a direct program on arrays of these specs, whatever else they may be given."""
-
-    __slots__ = ("run", "specs")
-
-    def __init__(self, run: EnqueuedArrays, specs: Sequence[ArraySpec]) -> None:
-        self.run, self.specs = run.__call__, [*specs]  # the method, which is not looked up again
-
-    def __call__(self, args: tuple[Any, ...]) -> list[Array] | None:
-        """The results; None, with no effect, if an argument is something else."""
-        specs = self.specs
-        if len(args) != len(specs):
-            return None
-        for array, spec in zip(args, specs, strict=True):
-            if type(array) is not Array or array.spec is not spec:
-                return None
-        return self.run(args)
+            beside.pop()
 
 
 class EnqueuedTensors:

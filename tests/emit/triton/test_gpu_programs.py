@@ -16,6 +16,8 @@ from weft.zoo.check import check
 pytestmark = pytest.mark.gpu
 # Decompositions that are determined up to signs.
 UNDETERMINED = ("eigh", "svd", "qr")
+# Counts of chaotic iterations, of which a few pixels in 65,536 turn at the last rounding.
+CHAOTIC = ("julia",)
 
 
 @pytest.mark.parametrize("name", [n for n in PROGRAMS if n not in MESHES])
@@ -30,6 +32,9 @@ def test_programs_equal_jax(name):
             assert (found.shape, found.dtype) == (wide.shape, wide.dtype)
             if name.startswith(UNDETERMINED):
                 found, wide = np.abs(found), np.abs(wide)
+            if name.startswith(CHAOTIC):
+                assert (found != wide).mean() < 1e-3 and np.abs(found - wide).max() <= 1
+                continue
             scale = np.abs(wide[np.isfinite(wide)]).max(initial=1e-6)
             np.testing.assert_allclose(found, wide, rtol=0, atol=1e-4 * scale)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from weft.capture.captured import Captured
 from weft.capture.jax.inline import inlined, is_traced
-from weft.capture.jax.trace import CallArguments, capture_flat, flatten, quick_key, trace_context
+from weft.capture.jax.trace import CallArguments, capture_flat, flatten, quick_key, settings_of_jax
 from weft.capture.jax.values import from_physical, is_changed, to_physical
 from weft.capture.options import CallOptions, check_apart
 from weft.capture.shardings import Spelled
@@ -71,8 +71,8 @@ class JaxFunction:
     ) -> tuple[Hashable, Sequence[Any]]:
         return quick_key(args, kwargs, self.static_argnums)
 
-    def context(self) -> Hashable:
-        return None if self.static_argnums != () else trace_context()
+    def settings(self) -> Callable[[], Hashable] | None:
+        return None if self.static_argnums != () else settings_of_jax()
 
     def capture(self, call: CallArguments) -> Captured:
         shardings = (self.in_shardings, self.out_shardings)

@@ -101,7 +101,7 @@ def quick_key(
     It is finer than the full key: a numpy array and a JAX array of one type trace alike, but differ
     in this.
     """
-    tree_flatten, trace_context, jax_array = _of_jax()
+    tree_flatten, settings, jax_array = _of_jax()
     static: tuple[object, ...] = ()
     if static_argnums != ():
         count = len(args)
@@ -130,13 +130,12 @@ def quick_key(
             marks.append((kind, value.spec))
         else:
             return None, []
-    return (tree, tuple(marks), static, trace_context()), values
+    return (tree, tuple(marks), static, settings()), values
 
 
-def trace_context() -> Hashable:
-    """JAX's settings that traced programs depend on."""
-    context: Hashable = _of_jax()[1]()
-    return context
+def settings_of_jax() -> Callable[[], Hashable]:
+    """Reads JAX's settings that traced programs depend on."""
+    return _of_jax()[1]
 
 
 _SCALARS = {bool, int, float, complex}

@@ -102,8 +102,8 @@ class StablehloProgram:
             return None, args
         return tuple([arg.spec for arg in args]), args
 
-    def context(self) -> Hashable:
-        return ()
+    def settings(self) -> Callable[[], Hashable]:
+        return tuple  # none
 
     def capture(self, call: ModuleArguments) -> Captured:
         """The module with the shardings of its arguments and results."""

@@ -190,7 +190,7 @@ class TorchProgram:
         overlapping = self.memory.overlaps(tensors, self.last.views)
         return self.last.key_with(overlapping), tensors
 
-    def context(self) -> Hashable:
+    def settings(self) -> None:
         return None  # parameters and buffers of the module are arguments, too
 
     # Programs

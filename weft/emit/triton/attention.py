@@ -136,7 +136,7 @@ class _Forward:
         self.e = max(16, power_of_two(kernel.value_depth))
         self.stored = dtypes.stored(kernel.dtype(kernel.q))
         # The fast exponential is off by a few ulps of f32, which narrow inputs do not resolve.
-        self.exp = "tl.exp" if kernel.dtype(kernel.q).bits < 32 else "p.exp"
+        self.exp = "p.fast_exp" if kernel.dtype(kernel.q).bits < 32 else "p.exp"
 
     def launch(self) -> GridLaunch:
         """The launch."""

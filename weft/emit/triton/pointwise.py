@@ -94,7 +94,7 @@ FORMS: dict[type[Op], ExpressionForm] = {
     ops.Power: _real("lib.pow"),
     functions.Cbrt: _real("lib.cbrt"),
     functions.Cosine: _real("lib.cos"),
-    functions.Exponential: _real("p.exp", coarse=_call("tl.exp")),
+    functions.Exponential: _real("p.exp", coarse=_call("p.fast_exp")),
     functions.ExponentialMinusOne: _real("lib.expm1"),
     functions.Log: _real("lib.log"),
     functions.LogPlusOne: _real("lib.log1p"),

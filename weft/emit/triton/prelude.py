@@ -11,8 +11,10 @@ import triton.language as tl
 from triton.language.extra import libdevice as lib
 
 LOG2E = tl.constexpr(1.4426950408889634)
-LOG2E_REST = tl.constexpr(1.925963033500011e-08)  # beyond its nearest f32
-LN2 = tl.constexpr(0.6931471805599453)
+LN2 = tl.constexpr(0.693147182464599609375)  # the nearest f32
+LN2_REST = tl.constexpr(-1.904654323148236e-09)
+EXP_LEAST = tl.constexpr(-104.0)  # below, the exponential is 0
+EXP2_MOST = tl.constexpr(127.99999237060547)  # the last f32 before 128, where exp2 is infinite
 
 
 @triton.jit
@@ -54,13 +56,21 @@ def sqrt(a):
 def exp(a):
     """In f32 the exponent is rounded before `exp2`: what that loses is added to first order."""
     if a.dtype == tl.float32:
-        t = a * LOG2E
-        lost = tl.fma(a, LOG2E, -t) + a * LOG2E_REST
+        # exp2 is finite and positive at both ends, or 0, so that the correction makes no NaN. It
+        # also makes infinities.
+        a = maximum(a, EXP_LEAST)
+        t = tl.minimum(a * LOG2E, EXP2_MOST)
+        lost = tl.fma(t, -LN2_REST, tl.fma(t, -LN2, a))
         y = tl.exp2(t)
-        # Beyond, y is 0 or infinite, and the correction would make it NaN.
-        return tl.where(tl.abs(a) < 128.0, tl.fma(y, lost * LN2, y), y)
+        return tl.fma(y, lost, y)
     else:
         return lib.exp(a)
+
+
+@triton.jit
+def fast_exp(a):
+    """For results of fewer than 24 bits."""
+    return tl.exp2(a * LOG2E)
 
 
 @triton.jit
@@ -81,13 +91,13 @@ def divide_rows(a, b):
 @triton.jit
 def fast_logistic(a):
     """For results of fewer than 24 bits."""
-    return 1.0 / (1.0 + tl.exp(-a))
+    return 1.0 / (1.0 + fast_exp(-a))
 
 
 @triton.jit
 def fast_tanh(a):
     """For results of fewer than 24 bits."""
-    y = 1.0 - 2.0 / (tl.exp(2.0 * a) + 1.0)
+    y = 1.0 - 2.0 / (fast_exp(2.0 * a) + 1.0)
     return tl.where(tl.abs(a) < 0.01, a - a * a * a * 0.3333333, y)
 
 
