@@ -62,7 +62,7 @@ def tile_of(kernel: Kernel, rows: int, length: int, outer: int = 1) -> tuple[int
     return (
         height,
         width,
-        options.get("warps", _warps_of_rows(height * width, width)),
+        options.get("warps", _warps_of_rows(height * width * _tiles_held(kernel), width)),
     )
 
 
@@ -93,6 +93,13 @@ def _height_of_columns(rows: int, length: int, outer: int) -> int:
 def _warps_of_rows(elements: int, width: int) -> int:
     """Of long rows each lane holds 64 elements: several programs fit, whose loads overlap."""
     return min(16, max(1, elements // (512 if width < 8192 else 2048)))
+
+
+def _tiles_held(kernel: Kernel) -> int:
+    """How many operands of whole rows a program holds."""
+    every = {n for n, factor in enumerate(kernel.factors) if factor.size > 1}
+    loads = [step for step in kernel.steps if isinstance(step, Load)]
+    return max(1, sum({n for n, k in enumerate(load.at.strides) if k} >= every for load in loads))
 
 
 def _width(kernel: Kernel, whole: int) -> int:
