@@ -96,10 +96,11 @@ def _warps_of_rows(elements: int, width: int) -> int:
 
 
 def _tiles_held(kernel: Kernel) -> int:
-    """How many operands of whole rows a program holds."""
+    """How many operands of whole rows a program holds, rounded up to a power of two."""
     every = {n for n, factor in enumerate(kernel.factors) if factor.size > 1}
     loads = [step for step in kernel.steps if isinstance(step, Load)]
-    return max(1, sum({n for n, k in enumerate(load.at.strides) if k} >= every for load in loads))
+    held = sum({n for n, k in enumerate(load.at.strides) if k} >= every for load in loads)
+    return power_of_two(max(1, held))
 
 
 def _width(kernel: Kernel, whole: int) -> int:
