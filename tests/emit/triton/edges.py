@@ -389,6 +389,21 @@ def shapes() -> Iterator[tuple[str, Case]]:
     )
     yield "norm, odd", (norm, (array((1, 1, 999), "bfloat16"), array((999,), "bfloat16")))
     yield "norm, odd, gradient", (partial(slopes, norm), (array((3, 999)), array((999,))))
+    ends = [88.7, 88.73, 88.8, 90, 127, 128, 200, 1e30, np.inf, np.nan, 0, -88, -103, -104, -1e30]
+    yield (
+        "ends of exponentials",
+        (
+            lambda x: (jnp.exp(x), jax.nn.sigmoid(x), jnp.exp(-x)),
+            (np.array([*ends, -np.inf], "f"),),
+        ),
+    )
+    yield (
+        "ends of divisors",
+        (
+            lambda x: x / x.sum(1, keepdims=True),
+            (np.array([[x, y] for x in (3, 0, -1e-30, np.inf) for y in (0, 1, -3, 1e30)], "f"),),
+        ),
+    )
     yield "very long row", (rows, (array((1, 140003)),))
     yield "long columns", (lambda x: (x.sum(0), x.max(0), jnp.argmax(x, 0)), (array((20011, 3)),))
     yield "all of nothing", (lambda x: (x.any(), x.all(), x.sum()), (array((0,), "bool"),))

@@ -19,6 +19,7 @@ pytest.importorskip("triton")
 SAMPLE = {
     *("integers of uint32", "scattered float32", "moved bool", "empty bfloat16", "unaligned"),
     *("rows of special values", "special values", "conj input", "neg input", "empty"),
+    *("ends of exponentials", "ends of divisors"),
 }
 # Relative errors: of sums in another order, and of roundings between fused ops.
 LIMITS = {"bfloat16": 2**-5, "float16": 2**-9, "float32": 3e-5, "complex64": 3e-5}

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from weft.emit.triton import dtypes
 from weft.emit.triton.collapse import reduced_factors
 from weft.emit.triton.emitted import GridLaunch
+from weft.emit.triton.hot import hot_element
 from weft.emit.triton.online import OnlineSum, online_sums
 from weft.emit.triton.parts.sizes import (
     column_factor,
@@ -21,7 +22,14 @@ from weft.emit.triton.parts.sizes import (
     options_of,
     tile_of,
 )
-from weft.emit.triton.tiles import TileAxis, TileValue, TileWriter, needed_by, parameters
+from weft.emit.triton.tiles import (
+    TileAxis,
+    TileValue,
+    TileView,
+    TileWriter,
+    needed_by,
+    parameters,
+)
 from weft.ir.rule import Combine
 from weft.ir.types import DType
 from weft.kernels.kernel import (
@@ -50,6 +58,7 @@ _ROW_FUNCTIONS: dict[Combine, str] = {
     "xor": "xor_row",
 }
 LANES = 32  # of a warp
+_NOWHERE: frozenset[str] = frozenset()
 AHEAD = 128  # registers of a lane that hold rows which are not needed yet
 
 _INFIX: dict[Combine, str] = {"add": "+", "mul": "*", "and": "&", "or": "|", "xor": "^"}
@@ -124,13 +133,7 @@ class RowLoops:
     def launch(self) -> GridLaunch:
         """The launch."""
         tiles, x, r = self.tiles, self.x, self.r
-        start = "" if x.blocks == 1 else f"{program_number(tiles, 0)} * {x.block} + "
-        kind = f".to({tiles.integer})" if tiles.is_wide and not start else ""
-        flat = tiles.let(f"{start}tl.arange(0, {x.block}){kind}", "x")
-        tiles.place(self.view, x, flat)
-        if self.outer.factors:
-            wide = ".to(tl.int64)" if tiles.is_wide else ""
-            tiles.place(self.view, self.outer, tiles.let(f"tl.program_id(1){wide}", "o"))
+        self._place_rows(self.view)
         # The row stays in registers: reductions of later levels read it without another load.
         if self.is_whole:
             tiles.place(self.view, r, tiles.let(f"tl.arange(0, {r.block})", "r"))
@@ -138,11 +141,22 @@ class RowLoops:
             for level in range(1, self._depth + 1):
                 for number in self._at(level):
                     self._reduce_block(number)
-            store_all(tiles, self.view)
+            with self._stored_apart():
+                store_all(tiles, self.view)
         else:
             self._passes()
         grid = (x.blocks, self.outer.size, 1)
         return finished(tiles, self.kernel.name, grid, warps=self.warps, stages=3)
+
+    def _place_rows(self, view: TileView) -> None:
+        """Define the indices of the program's rows in a view."""
+        tiles, x = self.tiles, self.x
+        start = "" if x.blocks == 1 else f"{program_number(tiles, 0)} * {x.block} + "
+        kind = f".to({tiles.integer})" if tiles.is_wide and not start else ""
+        tiles.place(view, x, tiles.let(f"{start}tl.arange(0, {x.block}){kind}", "x"))
+        if self.outer.factors:
+            wide = ".to(tl.int64)" if tiles.is_wide else ""
+            tiles.place(view, self.outer, tiles.let(f"tl.program_id(1){wide}", "o"))
 
     @property
     def _depth(self) -> int:
@@ -151,6 +165,31 @@ class RowLoops:
     def _at(self, level: int) -> list[int]:
         """The reductions of a level."""
         return [n for n, found in self.levels.items() if found == level]
+
+    @contextmanager
+    def _stored_apart(self) -> Iterator[None]:
+        """The stores of rows, and then of the element of each row that differs, if there is one."""
+        hot, tiles = hot_element(self.kernel, self.r), self.tiles
+        if hot is None:
+            yield
+            return
+        place = tiles.value(hot.place, self.view).name
+        at = tiles.let(f"tl.minimum(tl.maximum({place}, 0), {self.r.size - 1})")
+        found = tiles.let(f"{at} == {place}")
+        view = ("x", "one")
+        self._hoist([store.arg for store in hot.stores], [*self.levels])
+        self._place_rows(view)
+        tiles.place(view, self.r, tiles.let(f"{at}.to({tiles.integer})", "r"))
+        tiles.share(self.view, view)
+        tiles.know(hot.comparison, view, TileValue(tiles.let("tl.full([], 1, tl.int1)"), _NOWHERE))
+        # Before anything is stored, since a result may be written over an operand.
+        values = [tiles.value(store.arg, view) for store in hot.stores]
+        never = TileValue(tiles.let("tl.full([], 0, tl.int1)"), _NOWHERE)
+        tiles.know(hot.comparison, self.view, never)
+        yield
+        tiles.line("tl.debug_barrier()")
+        for store, value in zip(hot.stores, values, strict=True):
+            tiles.store(store, value, view, found)
 
     # A row in one block
 
@@ -299,7 +338,7 @@ class RowLoops:
         if late:
             self._hoist([s.arg for s in late], known)
             self.tiles.hint = "evict_first"
-            with self._blocks():
+            with self._stored_apart(), self._blocks():
                 values = [self.tiles.value(s.arg, self.view) for s in late]
                 for store, value in zip(late, values, strict=True):
                     self.tiles.store(store, value, self.view)

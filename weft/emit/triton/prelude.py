@@ -86,15 +86,13 @@ def divide_rows(a, b):
     Correctly rounded, but for quotients within 2^-47 of the middle of two numbers, and divisors
     from 2^126, whose reciprocals are subnormal.
     """
-    one = tl.where(b == b, 1.0, b)
-    r = tl.div_rn(one, b)
+    near = 1.0 / b  # within 2 ulp
+    normal = (tl.abs(near) < float("inf")) & (near != 0.0)
     # Toward zero: the rest has its sign then, and an infinite operand makes no NaN of the two.
-    before = (r.to(tl.int32, bitcast=True) - 1).to(tl.float32, bitcast=True)
-    finite = tl.abs(r) < float("inf")
-    r = tl.where(finite & (tl.fma(-r, b, one) < 0.0), before, r)
-    rest = tl.fma(-r, b, one) * r
-    rest = tl.where(rest == 0.0, r * 1e-30, rest)
-    rest = tl.where(finite & (tl.abs(b) < float("inf")), rest, r)
+    below = (near.to(tl.int32, bitcast=True) - 3).to(tl.float32, bitcast=True)
+    r = tl.where(normal, below, near)
+    lost = tl.fma(-r, b, 1.0)
+    rest = tl.where(normal, r * tl.fma(lost, lost, lost), near)
     return tl.fma(a, r, a * rest)
 
 

@@ -238,6 +238,12 @@ class TileWriter:
         """Define the variable of a step."""
         self._scopes[-1][view, number] = value
 
+    def share(self, view: TileView, other: TileView) -> None:
+        """Let another view know what is known in this one and does not vary along its last axis."""
+        for (seen, number), value in [*self._scopes[-1].items()]:
+            if seen == view and view[-1] not in value.axes:
+                self.know(number, other, value)
+
     def _compute(self, number: int, step: Step, view: TileView) -> TileValue:
         match step:
             case Load():
@@ -324,10 +330,10 @@ class TileWriter:
         test = "" if shift.clamped else f"({kept} == {index})"
         return f"{kept}.to({self.integer}) * {shift.stride}", test
 
-    def store(self, step: Store, value: TileValue, view: TileView) -> None:
-        """Write a value to an operand."""
+    def store(self, step: Store, value: TileValue, view: TileView, *where: str) -> None:
+        """Write a value to an operand, where the given masks hold."""
         axes = self.span([step.at, *[g.index for g in step.guards]]) | value.axes
-        tests = [*self.guarded(step.guards, view), *self.inside(axes, view)]
+        tests = [*self.guarded(step.guards, view), *self.inside(axes, view), *where]
         extra = f", mask={' & '.join(tests)}" if tests else ""
         held = dtypes.to_memory(value.name, self.kernel.operands[step.operand].dtype)
         index = self.index(step.at, view) + self._along(axes - self.span([step.at]), view)
