@@ -3,16 +3,18 @@
     python tests/mutants.py [--count 100] [--seed 0] [--room optimize cost] [--jobs 2]
     python tests/mutants.py --room weft/optimize/cse.py:40  # one survivor again
     python tests/mutants.py --files 3                       # a first look, by the likeliest files
-    python tests/mutants.py --seconds 600                   # after `make reach`: more tests each
+    python tests/mutants.py --seconds 600                   # after `make reach`: a later end
 
 A mutant is one random change in a copy of the tree: `<` for `<=`, `and` for `or`, `+` for `-`,
 another number. It is found if a test of its room fails, or does not end: a room's tests are the
 folder of `tests/` that mirrors that of `weft/`, what `ROOMS` adds, and files that name the changed
-module, from the likeliest one on; or, after `make reach`, the tests that reach the changed line,
-up to so many seconds of them. The test that fails has to pass without the change. Changes that no
+module, from the likeliest one on; or, after `make reach`, all tests that reach the changed line.
+Those of a line that half of the tests reach end after so many seconds of them, and a survivor says
+how many of how many it met. The test that fails has to pass without the change. Changes that no
 test could see are left out: annotations, error texts, `__all__`, messages of assertions, options of
-dataclasses. What is equivalent for another reason counts as a survivor, and its diff is printed for
-a person to judge. The exit status is 1 if less than 95% are found.
+dataclasses. One after which the bytecode is the same is not tried, but listed and counted. What is
+equivalent for another reason counts as a survivor, and its diff is printed for a person to judge.
+The exit status is 1 if less than 95% are found.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import contextlib
 import importlib
 import io
 import itertools
+import marshal
 import multiprocessing
 import os
 import random
@@ -35,6 +38,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import CodeType
 from typing import NoReturn
 
 import pytest
@@ -44,7 +48,7 @@ from tests.reach import RECORD, Reach, TimedTest
 
 ROOT = Path(__file__).resolve().parents[1]
 WANTED = 0.95
-FIRST = 12  # reaching tests that are tried before all others are collected
+BATCHES = (12, 100)  # reaching tests that are tried before others are collected; the rest together
 PATIENCE = 150.0  # seconds after which a test counts as one that does not end
 # Tests of a room beside those of its mirror, tests/<room>.
 ROOMS: dict[str, tuple[str, ...]] = {
@@ -220,15 +224,19 @@ class Workshop:
     def tried(self, mutant: Mutant) -> Outcome:
         """What the tests of a room say to a change."""
         began = time.perf_counter()
+        source = (self.copy / mutant.path).read_bytes()
+        if same_code(source, mutant.applied(source)):
+            return Outcome(mutant, "", "the same bytecode", 0.0)
         failed = ""
-        for tests in self.batches(mutant):
+        batches, met = self.batches(mutant)
+        for tests in batches:
             failed = self.witness(mutant, tests)
             if failed:
                 break
-        return Outcome(mutant, failed, time.perf_counter() - began)
+        return Outcome(mutant, failed, met, time.perf_counter() - began)
 
-    def batches(self, mutant: Mutant) -> list[list[str]]:
-        """The tests for a change, those of one process together.
+    def batches(self, mutant: Mutant) -> tuple[list[list[str]], str]:
+        """The tests for a change, those of one process together, and what they are in words.
 
         If it is recorded which tests reach the line, those: from each function of a test one, then
         from each another one, the likeliest files first. Otherwise files.
@@ -238,9 +246,13 @@ class Workshop:
         reaching = self.reach.reaching(mutant.path, mutant.line, source) if self.reach else []
         reaching = [test for test in reaching if self.exists(test.name)]
         if not reaching:
-            return [[file] for file in files[: self.files]]
+            chosen = files[: self.files]
+            return [[file] for file in chosen], f"{len(chosen)} of {len(files)} files"
         names = in_turn(reaching, files, self.seconds)
-        return [batch for batch in (names[:FIRST], names[FIRST:]) if batch]
+        ends = (0, *BATCHES, len(names))
+        batches = [names[begin:end] for begin, end in itertools.pairwise(ends)]
+        met = f"{len(names)} of {len(reaching)} tests that reach it"
+        return [batch for batch in batches if batch], met
 
     def exists(self, name: str) -> bool:
         """Whether a recorded test is still there."""
@@ -346,17 +358,33 @@ def _be_pytest(copy: Path, tests: list[str], cache: Path, pipe: int) -> NoReturn
         os._exit(0)
 
 
-def copy_tree(root: Path, copy: Path) -> None:
-    """Copy the files of a tree."""
-    for name in _files(root):
+def same_code(one: bytes, other: bytes) -> bool:
+    """Whether two sources that differ within lines are the same to the interpreter."""
+
+    def code(source: bytes) -> bytes:
+        compiled = compile(source, "x", "exec", dont_inherit=True)
+        return marshal.dumps(_without_columns(compiled), 2)  # 2: without references
+
+    return code(one) == code(other)
+
+
+def _without_columns(code: CodeType) -> CodeType:
+    """Bytecode that does not say in which columns of the source it stands."""
+    parts = (_without_columns(c) if isinstance(c, CodeType) else c for c in code.co_consts)
+    return code.replace(co_consts=tuple(parts), co_linetable=b"")
+
+
+def copy_tree(root: Path, copy: Path, *folders: str) -> None:
+    """Copy the files of a tree, or of some of its folders."""
+    for name in _files(root, folders):
         target = copy / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(root / name, target)
 
 
-def _files(root: Path) -> list[str]:
+def _files(root: Path, folders: Sequence[str]) -> list[str]:
     """What belongs to the tree: all that git knows or would add."""
-    line = ["git", "ls-files", "-co", "--exclude-standard"]
+    line = ["git", "ls-files", "-co", "--exclude-standard", "--", *folders]
     listed = subprocess.run(line, cwd=root, capture_output=True, text=True, check=True).stdout
     return [name for name in listed.splitlines() if (root / name).is_file()]
 
@@ -370,6 +398,7 @@ class Outcome:
 
     mutant: Mutant
     failed: str  # the first test that failed; empty if none did
+    met: str  # the tests that it was tried with, or why with none
     seconds: float
 
 
@@ -386,7 +415,7 @@ def main(given: Sequence[str] | None = None) -> int:
     options.add_argument("--jobs", type=int, default=2, help="how many are tried at once")
     options.add_argument("--files", type=int, help="try the likeliest files of tests alone")
     options.add_argument(
-        "--seconds", type=float, default=90.0, help="try reaching tests that took so long together"
+        "--seconds", type=float, default=240.0, help="end after reaching tests that took so long"
     )
     options.add_argument("--root", type=Path, default=ROOT, help="the tree to change copies of")
     options.add_argument("--list", action="store_true", help="only print them")
@@ -420,7 +449,8 @@ def tried(
         for outcome in pool.imap_unordered(_try, listed):
             found += bool(outcome.failed)
             word = "found   " if outcome.failed else "SURVIVED"
-            print(f"{word} {outcome.mutant}  {outcome.failed}  {outcome.seconds:.0f} s", flush=True)
+            what = outcome.failed or outcome.met
+            print(f"{word} {outcome.mutant}  {what}  {outcome.seconds:.0f} s", flush=True)
             if not outcome.failed:
                 print(outcome.mutant.diff((root / outcome.mutant.path).read_bytes()), flush=True)
     return found

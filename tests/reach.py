@@ -1,6 +1,7 @@
 """Which tests reach which statements of weft/, for `tests/mutants.py`.
 
     make reach    # all tests once, in a copy of the tree with probes: build/reach
+    make reach ARGS=tests/optimize  # new tests, beside what is recorded of the others
 
 A probe before every statement that can be changed sets a byte of a map in shared memory; processes
 that tests start map the same file. That costs a tenth of what a tracer does, and nothing is lost
@@ -22,7 +23,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -144,11 +144,11 @@ class Recorder:
                 if folder.name != "kernel":
                     shutil.rmtree(folder, ignore_errors=True)
         self.map[:] = bytes(len(self.map))
-        began = time.perf_counter()
+        began = sum(os.times()[:4])  # of processes that tests start, too
         result = yield
         bits = np.packbits(np.frombuffer(self.map[:], np.uint8))
         text = base64.b64encode(zlib.compress(bits.tobytes())).decode()
-        line = [item.nodeid, round(time.perf_counter() - began, 3), text]
+        line = [item.nodeid, round(sum(os.times()[:4]) - began, 3), text]
         print(json.dumps(line), file=self.out, flush=True)
         return result
 
@@ -165,7 +165,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TimedTest:
-    """A test, and how long it took."""
+    """A test, and the processor time that it took."""
 
     name: str
     seconds: float
@@ -177,14 +177,14 @@ class Reach:
     def __init__(self, record: Path = RECORD) -> None:
         self.folder = record
         self.probes = json.loads((record / "probes.json").read_text())
-        rows: list[np.ndarray] = []
-        self.tests: list[TimedTest] = []
-        for file in sorted(record.glob("tests-*")):
+        found: dict[str, tuple[float, str]] = {}  # by test; of two records the later one
+        for file in sorted(record.glob("tests-*"), key=lambda file: file.stat().st_mtime):
             for line in file.read_text().splitlines():
-                name, seconds, text = json.loads(line)
-                self.tests.append(TimedTest(name, seconds))
-                rows.append(np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8))
-        self.bits = np.stack(rows) if rows else np.zeros((0, 0), np.uint8)
+                name, *known = json.loads(line)
+                found[name] = known
+        self.tests = [TimedTest(name, seconds) for name, (seconds, _) in found.items()]
+        rows = [zlib.decompress(base64.b64decode(text)) for _, text in found.values()]
+        self.bits = np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), -1 if rows else 0)
 
     def reaching(self, path: str, line: int, source: bytes) -> list[TimedTest]:
         """The tests that reach a line, or its file if it runs at import or is new."""
@@ -218,13 +218,16 @@ def old_line(old: bytes, new: bytes, line: int) -> int:
 
 
 def main() -> int:
-    """Run the tests in a copy with probes."""
+    """Run the tests in a copy with probes, all of them or those that are named."""
     from tests.mutants import copy_tree
 
-    shutil.rmtree(RECORD, ignore_errors=True)
-    copy = RECORD / "tree"
-    copy_tree(ROOT, copy)
-    probed_tree(copy)
+    copy, given = RECORD / "tree", sys.argv[1:]
+    if RECORD.exists() and any(word.startswith("tests/") for word in given):
+        copy_tree(ROOT, copy, "tests", "examples", "docs")
+    else:
+        shutil.rmtree(RECORD, ignore_errors=True)
+        copy_tree(ROOT, copy)
+        probed_tree(copy)
     record = json.loads((RECORD / "probes.json").read_text())
     size = max(1, sum(len(known["lines"]) for known in record.values()))
     env = os.environ | {
@@ -232,7 +235,7 @@ def main() -> int:
         "WEFT_REACH_SIZE": str(size),
         "PYTHONPATH": str(copy),
     }
-    line = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "tests.reach", *sys.argv[1:]]
+    line = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "tests.reach", *given]
     return subprocess.run(line, cwd=copy, env=env).returncode
 
 

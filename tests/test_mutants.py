@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ast
+import base64
+import json
+import os
 import subprocess
 import sys
 import textwrap
+import zlib
 
 import pytest
 
-from tests.mutants import ROOMS, ROOT, drawn, in_turn, mutants, room_of, room_tests
-from tests.reach import TimedTest, old_line, probed_lines, with_probes
+from tests.mutants import ROOMS, ROOT, drawn, in_turn, mutants, room_of, room_tests, same_code
+from tests.reach import Reach, TimedTest, old_line, probed_lines, with_probes
 
 
 def changes(source):
@@ -67,6 +71,14 @@ def test_the_bodies_beside_them_are_changed():
     ]
     assert changes("assert x == y, 1") == [("==", "!=")]
     assert changes("x: Literal[1] = 2") == [("2", "3")]
+
+
+def test_the_same_bytecode_is_known():
+    assert same_code(
+        b"def f():\n    if 0:\n        return 1\n", b"def f():\n    if 0:\n        return 12\n"
+    )
+    assert not same_code(b"def f(x):\n    return x < 1\n", b"def f(x):\n    return x <= 1\n")
+    assert not same_code(b"x = -0.0\n", b"x = 0.0\n")
 
 
 def test_drawing_is_seeded_and_of_a_room():
@@ -173,3 +185,21 @@ def test_lines_are_followed_through_changes():
     old, new = b"a\nb\nc\nd\n", b"a\nnew\nb\nother\nd\n"
     assert [old_line(old, new, n) for n in range(1, 6)] == [1, 0, 2, 3, 4]
     assert old_line(old, old, 3) == 3
+
+
+def test_of_two_records_of_a_test_the_later_counts(tmp_path):
+    source = "from __future__ import annotations\n\n\ndef f(x):\n    return x + 1\n"
+    (tmp_path / "tree" / "weft").mkdir(parents=True)
+    (tmp_path / "tree" / "weft" / "x.py").write_text(source)
+    (tmp_path / "probes.json").write_text(json.dumps({"weft/x.py": {"begin": 0, "lines": [5]}}))
+    rows = {"tests-2": [("a", 9, 0), ("b", 3, 128)], "tests-1": [("a", 1, 128), ("c", 2, 0)]}
+    for time, (name, tests) in enumerate(rows.items()):
+        lines = [
+            json.dumps([test, seconds, base64.b64encode(zlib.compress(bytes([bits]))).decode()])
+            for test, seconds, bits in tests
+        ]
+        (tmp_path / name).write_text("\n".join(lines))
+        os.utime(tmp_path / name, (time, time))
+    reach = Reach(tmp_path)
+    assert reach.reaching("weft/x.py", 5, source.encode()) == [TimedTest("a", 1), TimedTest("b", 3)]
+    assert reach.reaching("weft/y.py", 5, source.encode()) == []
