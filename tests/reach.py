@@ -61,6 +61,8 @@ def owners(tree: ast.Module, source: bytes) -> Iterator[tuple[int, int, bool]]:
     def of(node: ast.AST, inside: bool) -> Iterator[tuple[int, int, bool]]:
         if is_native(node):  # its source is lowered to machine code
             return
+        if isinstance(node, ast.FunctionDef) and node.name == "__torch_function__":
+            return  # PyTorch traces it, which knows no maps in shared memory
         if isinstance(node, ast.stmt):
             first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
             text = lines[node.lineno - 1]
@@ -75,9 +77,12 @@ def owners(tree: ast.Module, source: bytes) -> Iterator[tuple[int, int, bool]]:
 
 
 def is_native(node: ast.AST) -> bool:
-    """Whether a node is a function of `weft.native`."""
+    """Whether a node is a function of `weft.native`, or one that Triton compiles."""
     marks = node.decorator_list if isinstance(node, ast.FunctionDef) else []
-    return any(isinstance(n, ast.Name) and n.id == "native" for m in marks for n in ast.walk(m))
+    names = [n for mark in marks for n in ast.walk(mark)]
+    return any(isinstance(n, ast.Name) and n.id == "native" for n in names) or any(
+        isinstance(n, ast.Attribute) and n.attr == "jit" for n in names
+    )
 
 
 def probed_lines(path: str, source: bytes) -> dict[int, tuple[int, bool]]:

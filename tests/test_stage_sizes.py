@@ -1,7 +1,8 @@
 """What the stages make of programs: the sizes of programs, kernels and memory, in a table.
 
 A rule that no longer applies, or applies twice, seldom makes a result wrong: it makes a program
-larger. The table shows where.
+larger. The table shows where. Checksums of the texts end each row: what is in another order, at
+another offset or of another choice has the same size.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.checksums import checksum
 from tests.partition.lean import by_kind
 from tests.shard.corpus import annotated
 from weft.cost.sent import bytes_sent
@@ -19,7 +21,7 @@ from weft.executable.executable import Executable
 from weft.executable.items import Host, Launch, all_items
 from weft.ir.module import Module
 from weft.kernels.kernel import Kernel
-from weft.pipeline import compile_module
+from weft.pipeline import Program, compile_module
 
 GOLDEN = Path(__file__).parent / "golden" / "stages"
 PROGRAMS = {
@@ -67,12 +69,18 @@ def of_tiled(executable: Executable) -> str:
     return f"{items}, {steps} steps, work {work}, peak {executable.memory().peak}"
 
 
+def checksums(program: Program, *stages: str) -> str:
+    """A number of the text of each stage."""
+    return checksum(*[program.text(stage) for stage in stages])
+
+
 def test_partitioned_and_optimized(golden: Callable[[Path, str], None]):
     lines = []
     for key in KEYS:
         program = compile_module(annotated(*key), target="numpy", to="optimized")
         stages = [of_module(program.stage(name)) for name in ("partitioned", "optimized")]
-        lines.append(f"{key[0]} by {key[2]}: " + "; ".join(dict.fromkeys(stages)))
+        texts = checksums(program, "sharded", "partitioned", "optimized")
+        lines.append(f"{key[0]} by {key[2]}: " + "; ".join([*dict.fromkeys(stages), texts]))
     golden(GOLDEN / "sizes-optimized.txt", "\n".join(lines) + "\n")
 
 
@@ -88,5 +96,6 @@ def test_tiled(name, target, stacked, keys, golden: Callable[[Path, str], None])
     lines = []
     for key in keys:
         program = compile_module(annotated(*key), target=target, stacked=stacked, to="tiled")
-        lines.append(f"{key[0]} by {key[2]}: {of_tiled(program.executable)}")
+        texts = checksums(program, "tiled")
+        lines.append(f"{key[0]} by {key[2]}: {of_tiled(program.executable)}; {texts}")
     golden(GOLDEN / f"sizes-{name}.txt", "\n".join(lines) + "\n")

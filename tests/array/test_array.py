@@ -112,6 +112,20 @@ def test_adopted_tensors_are_aligned():
         np.testing.assert_array_equal(held.numpy(), whole[first:].numpy())
 
 
+def test_adopted_views_are_what_they_show():
+    torch = pytest.importorskip("torch")
+    from weft.array.torch_memory import torch_memory
+
+    whole = torch.complex(torch.arange(24.0), torch.ones(24))
+    turned = whole.conj()
+    for view in (turned, turned.imag, turned._neg_view(), turned[1:], whole.view(4, 6).mT):
+        for tensor in (view, view.clone().requires_grad_().conj()):
+            held = torch_memory("cpu").adopt(tensor)
+            np.testing.assert_array_equal(
+                held.numpy(), tensor.detach().resolve_conj().resolve_neg()
+            )
+
+
 def test_torch_shares_the_memory():
     torch = pytest.importorskip("torch")
     tensor = torch.arange(6.0)

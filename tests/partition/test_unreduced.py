@@ -113,3 +113,24 @@ def test_a_sum_is_left_to_be_made(name: str) -> None:
 )
 def test_it_is_made_where_an_op_is_not_linear(name: str, shardings: tuple[str, ...]) -> None:
     assert "all_reduce" in sent(CASES[name][0], *shardings)
+
+
+# What is sent where a value is made unreduced along d: nothing if its shards are summands already.
+MADE = {
+    "whole": (WHOLE, unreduced(2), []),
+    "its rows": ('[{"d"}, {}]', unreduced(2), []),
+    "its columns": ('[{}, {"d"}]', unreduced(2), []),
+    "shards of shards": ('[{}, {"m", "d"}]', SPLIT, []),
+    "other shards of shards": ('[{}, {"d", "m"}]', SPLIT, ["collective_permute", "all_gather"]),
+    "shards beside shards": ('[{"d"}, {"m"}]', SPLIT, []),
+    "shards that are joined": ('[{"d"}, {"m"}]', unreduced(2), ["all_gather"]),
+    "unreduced": (SPLIT, SPLIT, []),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_shards_are_summands(name: str) -> None:
+    given, wanted, kinds = MADE[name]
+    constraint = f"%1 = sdy.sharding_constraint %0 <@mesh, {wanted}> : tensor<8x8xf32>"
+    text = f"func.func @main(%0: tensor<8x8xf32>) -> tensor<8x8xf32> {{\n{constraint}\n"
+    assert collectives(f"{text}return %1 : tensor<8x8xf32>\n}}", given, wanted) == kinds

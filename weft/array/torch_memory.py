@@ -131,7 +131,7 @@ class TorchMemory(DeviceMemory):
 
     def _adopted(self, tensor: Any) -> Adopted:
         # Conjugation and negation are flags of a view, which no kernel reads.
-        plain = tensor.detach().resolve_conj().resolve_neg() if is_lazy(tensor) else tensor
+        plain = tensor.resolve_conj().resolve_neg()
         dense = plain if plain.is_contiguous() else plain.detach().contiguous()
         if dense.data_ptr() % ALIGNED:
             # A view such as x[1:]: vector loads of a compiled kernel would fault there.
@@ -183,11 +183,6 @@ class TorchMemory(DeviceMemory):
     def exported(self, buffer: DeviceBuffer) -> Any:
         """A tensor that shares the buffer's memory."""
         return self.tensor(buffer)
-
-
-def is_lazy(tensor: Any) -> bool:
-    """Whether a tensor is a view that conjugates or negates what its memory holds."""
-    return bool(tensor.is_neg() or tensor.is_conj())
 
 
 def _no_stream(_: int) -> None:

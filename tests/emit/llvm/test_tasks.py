@@ -1,6 +1,7 @@
 """How work is handed out: the tasks of lone nodes and of attention, and the memory they take.
 
-Sizes of tasks decide how fast a kernel is, not what it gives. A table shows what moves.
+Sizes of tasks decide how fast a kernel is, not what it gives. A table shows what moves, and
+checksums of the texts that anything does.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from tests.checksums import checksum
 from tests.emit.llvm.single.lone_nodes import combiner, lone_kernel, node_of
 from tests.emit.llvm.single.test_sort import ordering
 from tests.kernels.attention_cases import Sizes, backward, forward
@@ -47,9 +50,10 @@ def zeros(*shape: int, dtype: type = np.float32) -> Array:
 
 
 def told(made: Emitted) -> str:
-    """Phases and memory in a line."""
+    """Phases, memory and a checksum in a line."""
     phases = "; ".join(f"{p.tasks} by {p.chunk}" for p in made.phases)
-    return f"{phases or 'nothing'}, {made.scratch} bytes a thread, {made.shared} shared"
+    memory = f"{made.scratch} bytes a thread, {made.shared} shared"
+    return f"{phases or 'nothing'}, {memory}, {checksum(made.text)}"
 
 
 def lone_nodes() -> Iterator[tuple[str, Node]]:
@@ -130,8 +134,15 @@ def lone_nodes() -> Iterator[tuple[str, Node]]:
             )
 
 
+@pytest.fixture(autouse=True)
+def on_another_machine(monkeypatch):
+    monkeypatch.setenv("WEFT_THREADS", "4")
+    monkeypatch.setattr(copies, "host", lambda: WIDE)
+
+
 def test_lone_nodes(golden: Callable[[Path, str], None]):
-    lines = [f"{name}: {told(emit_single_node(lone_kernel(node)))}" for name, node in lone_nodes()]
+    found = [(name, emit_single_node(lone_kernel(node), WIDE)) for name, node in lone_nodes()]
+    lines = [f"{name}: {told(made)}" for name, made in found]
     golden(GOLDEN / "lone_tasks.txt", "\n".join(lines) + "\n")
 
 
@@ -186,9 +197,7 @@ def borders() -> Iterator[tuple[str, Node]]:
         yield f"eigen {size}", node_of(CustomCall("weft.eigh", outs), zeros(2, size, size))
 
 
-def test_borders(golden: Callable[[Path, str], None], monkeypatch):
-    monkeypatch.setenv("WEFT_THREADS", "4")
-    monkeypatch.setattr(copies, "host", lambda: WIDE)
+def test_borders(golden: Callable[[Path, str], None]):
     lines = []
     for name, node in borders():
         made = emit_single_node(lone_kernel(node), WIDE)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +26,7 @@ from weft.emit.triton.tuning.tiles import SHARED, promising_tiles
 from weft.kernels.interpret import interpret
 from weft.kernels.kernel import Kernel
 
+GOLDEN = Path(__file__).parents[2] / "golden" / "emit" / "triton"
 TILES = {"rows": 16, "columns": 32, "depth": 16, "warps": 4, "stages": 3}
 PRODUCTS = {
     "bias and gelu": (lambda x, w, c: jax.nn.gelu(x @ w + c), (b(33, 72), b(72, 40), b(40))),
@@ -62,6 +65,28 @@ def test_sizes_share_a_class_and_what_they_compute_does_not(monkeypatch):
     ways = found.ways()
     assert len(ways) > 3 and all(found.options(name) == way for name, way in ways.items())
     assert found.options("unknown=3") is None and found.options("algorithm=2") is None
+
+
+def test_candidates(golden: Callable[[Path, str], None]):
+    """Classes and candidates of rows, of columns and of products, at sizes beside limits."""
+    normal = lambda x: (x - x.mean(1, keepdims=True)) ** 2  # noqa: E731
+    product = lambda x, w: jax.nn.relu(x @ w)  # noqa: E731
+    calls = dict(PRODUCTS)
+    for rows, row in ((1000, 3000), (63, 65), (64, 64), (3, 70000), (1, 1 << 18), (9, 128)):
+        calls[f"rows {rows}x{row}"] = normal, (f(rows, row),)
+    for m, k, n in ((64, 64, 64), (65, 63, 66), (1024, 512, 2048), (16, 4096, 96)):
+        calls[f"product {m}x{k}x{n}"] = product, (b(m, k), b(k, n))
+    made = {
+        f"{name}, {n}": kernel
+        for name, (function, given) in calls.items()
+        for n, kernel in enumerate(
+            kernels_of(weft.compile(function, *given, target="triton").program.local)
+        )
+        if isinstance(kernel, Kernel)
+    }
+    found = {name: GpuCandidates(kernel) for name, kernel in made.items()}
+    lines = [f"{n}: {c.kind}, {c.shape_class}: {'; '.join(c.ways())}" for n, c in found.items()]
+    golden(GOLDEN / "candidates.txt", "\n".join(lines) + "\n")
 
 
 @pytest.mark.parametrize("sizes", [(1, 8192, 8192, 8192), (4, 100, 300, 77), (1, 16, 4096, 512)])

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.checksums import checksum
 from tests.kernels.building import Building
 from weft.emit.llvm.jit.processor import ARM_SERVER, Processor
 from weft.emit.llvm.loops.cost import step_cost
@@ -151,7 +152,8 @@ def test_loops(processor: Processor, name: str, golden: Callable[[Path, str], No
     lines = []
     for about, kernel in kernels():
         plans = loop_plans(kernel, processor)
-        lines.append(f"{about}: {told(plans[0])}{fetched(emit_loops(kernel, processor).text)}")
+        text = emit_loops(kernel, processor).text
+        lines.append(f"{about}: {told(plans[0])}{fetched(text)}, {checksum(text)}")
         lines += [f"{'then':>{len(about)}}: {told(plan)}" for plan in plans[1:]]
     golden(GOLDEN / f"loops_{name}.txt", "\n".join(lines) + "\n")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.checksums import checksum
 from tests.emit.llvm.product.products import check, product
 from weft.emit.llvm.jit.processor import Processor
 from weft.emit.llvm.product.blocking.blocking import Blocking, Chip, Panels, ProductShape
@@ -213,6 +214,7 @@ def test_tasks(golden: Callable[[Path, str], None]):
                 made = emit_product(b.kernel("packed", **options), PROCESSOR, CHIPS["wide"])
                 phases = "; ".join(f"{p.tasks} by {p.chunk}" for p in made.phases)
                 memory = f"{made.scratch} bytes a thread, {made.shared} shared"
+                memory += f", {checksum(made.text)}"
                 lines.append(f"{','.join(dims)} {m}x{n}x{k}{name}: {phases}, {memory}")
     # A sum along rows leaves the other rows as a batch, of which all have one packed RHS.
     for m, n, k in ((64, 64, 64), (300, 500, 1025)):
@@ -220,5 +222,6 @@ def test_tasks(golden: Callable[[Path, str], None]):
         b.write("bn", b.reduce("add", total, "m"))
         made = emit_product(b.kernel("packed"), PROCESSOR, CHIPS["wide"])
         phases = "; ".join(f"{p.tasks} by {p.chunk}" for p in made.phases)
-        lines.append(f"rows summed {m}x{n}x{k}: {phases}, {made.shared} shared")
+        memory = f"{made.shared} shared, {checksum(made.text)}"
+        lines.append(f"rows summed {m}x{n}x{k}: {phases}, {memory}")
     golden(Path(__file__).parents[3] / "golden/emit/tasks.txt", "\n".join(lines) + "\n")
