@@ -94,6 +94,16 @@ CASES = {
     "meshes that cross each other": WIDE
     + HIGH
     + main(ADD, '@wide, [{"p"}, {"q"}]', '@high, [{"r"}, {"s"}]', result='@high, [{"s"}, {}]'),
+    "a common mesh has the name of one that fits": GRID
+    + LINE.replace("line", "mesh")
+    + main(ADD, '@grid, [{"y"}, {"x"}]', '@mesh, [{"z"}, {}]'),
+    "a common mesh has another name than one without axes": GRID
+    + LINE
+    + "  sdy.mesh @mesh = <[], device_ids=[3]>\n"
+    + main(ADD, '@grid, [{"y"}, {"x"}]', '@line, [{"z"}, {}]'),
+    "a common mesh has another name than those that cross it": WIDE.replace("wide", "mesh")
+    + HIGH.replace("high", "mesh_of_all")
+    + main(ADD, '@mesh, [{"p"}, {"q"}]', '@mesh_of_all, [{"r"}, {"s"}]'),
 }
 
 

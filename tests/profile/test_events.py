@@ -110,3 +110,9 @@ def test_the_trace_of_a_viewer(found, golden):
     kept = rows.pop("traceEvents")
     text = "".join(f"{json.dumps(row, sort_keys=True)}\n" for row in [rows, *kept])
     golden(GOLDEN / "trace.jsonl", text)
+
+
+def test_collectives_of_lost_workers_match_none(tmp_path):
+    (tmp_path / "0.jsonl").write_text("\n".join(json.dumps(line) for line in lines(0)))
+    events = profile(tmp_path).timeline.events
+    assert {e.match for e in events if e.kind == "collective"} == {0}

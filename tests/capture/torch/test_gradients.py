@@ -64,6 +64,35 @@ def test_resampling(mode, align, sizes):
     assert_gradient(resized(mode, aligned, **sizes), (2, 2, 5, 4))
 
 
+def joined(*parts):
+    return torch.cat([part.reshape(-1) for part in parts])
+
+
+def all_distances(x):
+    """Of all norms; some rows, and some of their elements, are alike."""
+    same = torch.cat([x[:2], x[2:] * torch.tensor([1.0, 0.0, -1.0])])
+    for p in (0, 1, 2, 3, float("inf")):
+        yield torch.cdist(x * 1.5, x.detach()[:3], p)
+        yield F.pdist(same, p)
+    yield torch.cdist(x.detach()[:2], x * 0.5, 0.5)
+
+
+def bags(x):
+    """Of all modes, with rows that come twice, are left out or end before the last index."""
+    rows, starts = torch.tensor([0, 2, 2, 5, 1, 0, 4]), torch.tensor([0, 3, 3, 5])
+    weights = torch.linspace(-1, 2, 7)
+    for mode in ("sum", "mean", "max"):
+        yield F.embedding_bag(rows, x, starts, mode=mode)
+        yield F.embedding_bag(rows, x, starts, mode=mode, padding_idx=2)
+        ends = torch.cat([starts, torch.tensor([7])])
+        yield F.embedding_bag(rows, x, ends, mode=mode, include_last_offset=True)
+    yield F.embedding_bag(rows, x, starts, mode="sum", per_sample_weights=weights)
+    # All equally often: PyTorch's kernel divides by the count of another row (2.13).
+    pairs = torch.tensor([0, 5, 1, 0, 5, 1])
+    for mode in ("sum", "mean"):
+        yield F.embedding_bag(pairs, x, starts, mode=mode, scale_grad_by_freq=True)
+
+
 OTHERS = {
     "adaptive mean": (lambda x: F.adaptive_avg_pool2d(x, (3, 1)), (2, 3, 7, 5)),
     "adaptive max": (lambda x: F.adaptive_max_pool2d(x, (3, 2)), (2, 3, 7, 5)),
@@ -137,6 +166,32 @@ OTHERS = {
         lambda x: x.quantile(torch.tensor([0.2, 0.5]), 1).T + x.nanquantile(0.7, 1, True), (3, 5)
     ),
     "covariances": (lambda x: torch.cov(x) + torch.corrcoef(x), (3, 5)),
+    "distances": (lambda x: joined(*all_distances(x)), (5, 3)),
+    "bags": (lambda x: joined(*bags(x)), (6, 3)),
+    "weights of bags": (
+        lambda w: F.embedding_bag(
+            torch.tensor([0, 2, 2, 1]), torch.arange(12.0).view(4, 3), torch.tensor([0, 1]),
+            mode="sum", per_sample_weights=w, padding_idx=1,
+        ),
+        (4,),
+    ),
+    "likelihoods": (
+        lambda x: joined(
+            F.gaussian_nll_loss(x, x.detach() + 1, x.detach() ** 2, full=True, reduction="none"),
+            F.gaussian_nll_loss(x, x.detach() - 1, x[:, 0] ** 2, eps=0.3, reduction="sum"),
+            F.gaussian_nll_loss(x, x.detach() * 2, 0.5),
+        ),
+        (4, 3),
+    ),
+    "weighted covariances": (
+        lambda x: joined(
+            torch.cov(x, fweights=torch.tensor([1, 0, 2, 3, 1])),
+            torch.cov(x, aweights=torch.tensor([0.1, 2.0, 0.3, 1.0, 0.5]), correction=0),
+            torch.cov(x, fweights=torch.arange(5), aweights=torch.arange(5) / 3),
+            torch.corrcoef(x[0] * 2).reshape(1),
+        ),
+        (3, 5),
+    ),
     "margins of labels": (
         lambda x: F.multilabel_margin_loss(x, torch.tensor([[2, 0, -1, 1], [3, -1, 0, 0]])),
         (2, 4),

@@ -67,9 +67,8 @@ def gaussian_nll_loss(
         var = torch.full_like(input, var)
     if var.shape != input.shape and var.shape == input.shape[:-1]:
         var = var.unsqueeze(-1)
-    var = var.clone()
-    with torch.no_grad():  # the gradient ignores the clamp, as in PyTorch
-        var.clamp_(min=eps)
+    # The gradient ignores the clamp, as in PyTorch, whose no_grad() is not recorded in here.
+    var = torch.where(var < eps, eps + (var - var.detach()), var)
     loss = 0.5 * (var.log() + (input - target) ** 2 / var)
     if full:
         loss = loss + 0.5 * math.log(2 * math.pi)

@@ -111,7 +111,6 @@ def _scatter(kernel: SingleNode, out: Any, operand: Any, indices: Any, updates: 
     target = torch.where(inside, flat, count).expand(updates.shape).reshape(-1)
     room = torch.empty(count + 1, dtype=operand.dtype, device=operand.device)
     room[:count] = operand.reshape(-1)
-    room[count:] = 0
     out.view(-1).copy_(_combined(how, room, target, updates.reshape(-1))[:count])
 
 
