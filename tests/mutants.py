@@ -243,11 +243,13 @@ class Workshop:
         """
         files = room_tests(self.copy, mutant.path)
         source = (self.copy / mutant.path).read_bytes()
-        reaching = self.reach.reaching(mutant.path, mutant.line, source) if self.reach else []
-        reaching = [test for test in reaching if self.exists(test.name)]
-        if not reaching:
+        reaching = self.reach.reaching(mutant.path, mutant.line, source) if self.reach else None
+        if reaching is None:
             chosen = files[: self.files]
             return [[file] for file in chosen], f"{len(chosen)} of {len(files)} files"
+        reaching = [test for test in reaching if self.exists(test.name)]
+        if not reaching:
+            return [], "no test reaches it"
         names = in_turn(reaching, files, self.seconds)
         ends = (0, *BATCHES, len(names))
         batches = [names[begin:end] for begin, end in itertools.pairwise(ends)]

@@ -191,11 +191,14 @@ class Reach:
         rows = [zlib.decompress(base64.b64decode(text)) for _, text in found.values()]
         self.bits = np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), -1 if rows else 0)
 
-    def reaching(self, path: str, line: int, source: bytes) -> list[TimedTest]:
-        """The tests that reach a line, or its file if it runs at import or is new."""
+    def reaching(self, path: str, line: int, source: bytes) -> list[TimedTest] | None:
+        """The tests that reach a line, or its file if it runs at import or is new.
+
+        None if there is no record of the file.
+        """
         known = self.probes.get(path)
         if known is None or not known["lines"] or not self.tests:
-            return []
+            return None
         begin, lines = known["begin"], known["lines"]
         columns = np.arange(begin, begin + len(lines))
         old = self.recorded(path)

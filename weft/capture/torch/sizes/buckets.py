@@ -172,7 +172,7 @@ class SizeBuckets:
         return outcome
 
     def _warn(self, error: SizesDepend, shapes: CallShapes) -> None:
-        place = f" at {error.loc.describe()}" if error.loc is not None else ""
+        place = f" at {error.loc.describe()}" if error.loc and error.loc.known else ""
         names = ", ".join([symbol.name for symbol in shapes.symbols])
         text = (
             f"{self.name} is compiled for each size of {names}, not padded: {error.message}{place}"
