@@ -91,7 +91,8 @@ class Code:
             return error.at(loc, text)
         if isinstance(error, MemoryError):
             return out_of_memory_error([unit], self.stacks, "a result")
-        error.add_note(f"while running {text}\n  --> {loc.describe()}")
+        place = f"\n  --> {loc.describe()}" if loc.known else ""
+        error.add_note(f"while running {text}{place}")
         return error
 
     def _look(self, unit: Unit, slots: SlotValues) -> None:
