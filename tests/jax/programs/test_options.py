@@ -183,7 +183,7 @@ def step(a):
 step(x)
 folder = Path("{folder}")
 jax.jit(lambda a: jnp.cos(a), compiler_options={{
-    "xla_dump_to": str(folder / "own"), "xla_dump_hlo_as_proto": True,
+    "xla_dump_to": str(folder / "own"), "xla_dump_hlo_as_proto": True, "xla_dump_hlo_as_dot": True,
     "xla_dump_hlo_pass_re": ".", "xla_dump_hlo_module_re": "lambda",
 }})(x)
 """
@@ -201,7 +201,15 @@ def test_programs_are_dumped(tmp_path: Path) -> None:
     assert "f32[1]{0} sine" in after and "all-reduce" in after
     assert any(name.endswith(".ll") for name in texts)
     assert all(name.startswith("jit_step.") for name in texts), "others do not match"
-    names = {path.name.partition(".")[2] for path in (tmp_path / "own").iterdir()}
+    own = {path.name.partition(".")[2]: path.read_bytes() for path in (tmp_path / "own").iterdir()}
+    names = {*own}
+    for stage in ("before_optimizations", "weft_after_optimizations"):
+        assert own[f"jit__lambda.{stage}.dot"].startswith(b"digraph")
+        # A field of a protocol buffer: number and kind, the size by 7 bits a byte, the module.
+        proto = own[f"jit__lambda.{stage}.hlo.pb"]
+        length = next(n for n, byte in enumerate(proto[1:], 1) if byte < 0x80)
+        size = sum((byte & 0x7F) << 7 * n for n, byte in enumerate(proto[1 : length + 1]))
+        assert proto[0] == 0x0A and len(proto) == 1 + length + size and length > 1
     assert "jit__lambda.weft_after_optimizations.hlo.pb" in names
     assert "jit__lambda.partitioned.mlir" in names
     assert not any(name.endswith(".txt") for name in names), "another format was asked for"
