@@ -203,7 +203,7 @@ class Reach:
         columns = np.arange(begin, begin + len(lines))
         old = self.recorded(path)
         first, inside = probed_lines(path, old).get(old_line(old, source, line), (0, False))
-        if inside:
+        if inside and first in lines:
             columns = np.array([begin + lines.index(first)])
         hit = (self.bits[:, columns // 8] >> (7 - columns % 8).astype(np.uint8)) & 1
         return [self.tests[n] for n in np.flatnonzero(hit.any(1))]

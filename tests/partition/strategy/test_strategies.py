@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.emit.llvm.single.lone_nodes import combiner, node_of
+from tests.emit.llvm.test_tasks import lone_nodes
 from weft.cli.commands.installation.op_examples import example, texts
 from weft.ir.module import Node
 from weft.ir.types import F32, Array, TensorType
@@ -24,6 +25,7 @@ from weft.partition.piece import replicated
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "partition"
 MESH = Mesh((("x", 2), ("y", 4)))
+SIZES = (" 64x40", " 64x40x40", " 1000x3x5", " 1000x60", " of 5000x90", " 5000x90")
 AXES = {"x": (Axis("x"),), "y": (Axis("y"),), "xy": (Axis("x"), Axis("y"))}
 
 
@@ -61,7 +63,8 @@ def windows() -> Iterator[tuple[str, Node]]:
 
 def lines() -> Iterator[str]:
     examples = [(name, example(name)) for name in texts()]
-    for name, node in [*examples, *windows()]:
+    alone = [(name, node) for name, node in lone_nodes() if name.endswith(SIZES)]
+    for name, node in [*examples, *windows(), *alone]:
         if not isinstance(node, Node) or not all(
             isinstance(t, TensorType) and t.is_static for t in (*node.operand_types, *node.types)
         ):
