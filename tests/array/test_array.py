@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.array import Array, devices, put
+from weft.array.future import StackFuture
 from weft.array.host import HOST_MEMORY
 from weft.array.stacked import Stacked, one_for_all, stack
 from weft.errors import WeftError
@@ -222,3 +225,21 @@ def test_stacks_from_pieces():
     sub_axes = SubAxes((2, 3))
     assert stack(np.arange(12).reshape(6, 2), sub_axes).data.shape == (2, 3, 2)
     assert one_for_all(np.arange(2), sub_axes).data.shape == (1, 1, 2)
+
+
+@pytest.mark.parametrize("claims", [0, 1, 2])
+@pytest.mark.parametrize("is_late", [False, True])
+def test_claimed_elements_live_until_the_last_consumer(claims: int, is_late: bool):
+    future = StackFuture()
+    elements = put(np.arange(4.0)).stacked
+    alive = weakref.ref(elements.data)
+    for _ in range(claims):
+        future.claim()
+    if is_late:
+        future.delete()
+    future.resolve(elements)
+    future.delete()
+    for _ in range(claims):
+        assert future.take_claimed() is elements
+    del elements
+    assert alive() is None

@@ -154,6 +154,7 @@ def orders_and_searches(x: Any) -> list[Any]:
         torch.bucketize(1.5, torch.tensor([1, 2])), torch.searchsorted(torch.tensor([1, 2]), 2),
         *torch.histogram(ties, torch.tensor([0.0, 1.0, 1.5, 3.0])),
         *torch.histogram(x, 3, range=(0.0, 2.0)), *torch.histogram(ties, 2, density=True),
+        *torch.histogram(x[:0], 3),
         *torch.histogram(ties, torch.tensor([0.0, 1.0, 3.0]), weight=x), x.logcumsumexp(0),
         x.quantile(torch.tensor([0.0, 0.5, 1.0]), 0), x.nanquantile(0.4),
         *(x.quantile(torch.tensor([0.4]), 1, True, interpolation=how)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import weft
+from tests.checksums import checksum
 from tests.tolerance import assert_close
 from weft import Mesh, P
 
@@ -51,6 +56,23 @@ def test_keys_and_values_go_along_a_ring(name: str, size: int) -> None:
     is_pair = isinstance(expected, tuple)
     for ours, theirs in zip(*(x if is_pair else (x,) for x in (found, expected)), strict=True):
         assert_close(np.asarray(ours), np.asarray(theirs), length=64)
+
+
+def test_steps_of_rings(golden: Callable[[Path, str], None]) -> None:
+    """The nodes of partitioned programs, and their texts: what a step computes that it need not."""
+    lines = []
+    for (name, words), size in product(WINDOWS.items(), (8, 13)):
+        given = [normal(2, 3, size, 4), normal(2, 1, size, 4), normal(2, 1, size, 4)]
+        how = {"mesh": Mesh(cp=4), "in_shardings": (ROWS,) * 3, "target": "numpy"}
+        how["out_shardings"] = (ROWS, ROWS) if words.get("logsumexp") else ROWS
+        made = weft.compile(lambda *x, words=words: weft.attention(*x, **words), *given, **how)
+        module = made.program.stage("partitioned")
+        counts = Counter(node.op.name.partition(".")[2] for node in module.nodes())
+        found = ", ".join(f"{count} {op}" for op, count in sorted(counts.items()))
+        lines.append(f"{name} {size}: {found}, {checksum(module.text())}")
+    golden(
+        Path(__file__).parents[2] / "golden" / "partition" / "rings.txt", "\n".join(lines) + "\n"
+    )
 
 
 def test_masks_and_biases_are_cut_by_keys() -> None:
