@@ -7,11 +7,15 @@ import math
 import time
 from dataclasses import replace
 
+import jax
+import jax.numpy as jnp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jax import lax
 
 from tests.simulate.programs import layers, loop, tiled
+from weft.capture import parse
 from weft.machine import machine
 from weft.predict import predict
 from weft.simulate import Noise, simulate
@@ -129,3 +133,39 @@ def test_more_streams_never_lose_to_one():
     one = predict(layers(3), machine("8xh100"))
     more = predict(layers(3), replace(machine("8xh100"), streams=(4, 2)))
     assert more.seconds <= one.seconds * 1.001
+
+
+def branches(*blocks: str) -> float:
+    """The seconds of a branch; a block is products (p), sorts (s), loops (l) and branches (b)."""
+
+    def run(kinds: str):
+        def block(x, w, p):
+            for kind in kinds:
+                if kind == "p":
+                    x = jnp.tanh(x @ w)
+                elif kind == "s":
+                    x = jnp.sort(x, 0)
+                elif kind == "l":
+                    x = lax.fori_loop(0, 5, lambda _, x: jnp.tanh(x @ w), x)
+                else:
+                    x = lax.switch(p, [run("p"), run("pp")], x, w, p)
+            return x
+
+        return block
+
+    f32 = jax.ShapeDtypeStruct((512, 512), jnp.float32)
+    traced = jax.jit(lambda p, x, w: lax.switch(p, [*map(run, blocks)], x, w, p)).trace(1, f32, f32)
+    text = traced.lower(lowering_platforms=("cpu",)).as_text()
+    split = ' {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}'
+    text = text.replace("%arg2: tensor<512x512xf32>", f"%arg2: tensor<512x512xf32>{split}", 1)
+    head, _, rest = text.partition("\n")
+    return simulate(*tiled(parse(f'{head}\n  sdy.mesh @mesh = <["x"=8]>\n{rest}'))).seconds
+
+
+def test_a_branch_takes_as_long_as_its_slowest_block():
+    one, two, three = (branches("p" * n, "p") for n in (1, 2, 3))
+    assert one < two < three == branches("p", "ppp") == branches("p", "ppp", "pp")
+    assert branches("b", "p") == branches("p", "b") == two
+    # Five rounds take longer than three products, one round does not.
+    assert branches("l", "ppp") == branches("ppp", "l") > three
+    assert branches("s", "p") == branches("p", "s") < branches("s", "ppp")

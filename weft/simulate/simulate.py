@@ -176,8 +176,7 @@ class _Running:
     def loop(self, item: Loop | DivergentLoop) -> None:
         """Run a loop: its first iteration, and a second one that stands for all others."""
         self.queued = False
-        count = trips(item.node) if item.node is not None else None
-        count = 1 if count is None else count
+        count = rounds_of(item)
         if count == 0:
             self.block(item.test)
             return
@@ -227,7 +226,11 @@ class _Running:
                     total += self.costs.collective(item).seconds
                 case Host():
                     total += self.costs.host(item)
-                case Loop() | DivergentLoop() | Branch() | DivergentBranch():
+                case Loop() | DivergentLoop():
+                    total += rounds_of(item) * (self.rough(item.test) + self.rough(item.body))
+                case Branch():
+                    total += max(map(self.rough, item.blocks))
+                case DivergentBranch():
                     total += sum(map(self.rough, item.blocks))
         return total
 
@@ -251,6 +254,12 @@ class _Running:
         """The end of the step: of the compute stream, of transfers, and on the slowest device."""
         late = self.noise.delay(self.computed, self.devices)
         return max(self.at + late, self.network.drain())
+
+
+def rounds_of(loop: Loop | DivergentLoop) -> int:
+    """The rounds of a loop; one where their number is unknown."""
+    count = trips(loop.node) if loop.node is not None else None
+    return 1 if count is None else count
 
 
 def _sent_event(
