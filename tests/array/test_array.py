@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 
+import jax
 import ml_dtypes
 import numpy as np
 import pytest
@@ -127,6 +128,22 @@ def test_adopted_views_are_what_they_show():
             np.testing.assert_array_equal(
                 held.numpy(), tensor.detach().resolve_conj().resolve_neg()
             )
+
+
+def test_arrays_of_this_device_are_adopted_by_dlpack():
+    pytest.importorskip("torch")
+    from weft.array.torch_memory import torch_memory
+
+    class Elsewhere:
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (2, 0)
+
+    memory = torch_memory("cpu")
+    held = memory.adopt(jax.numpy.arange(6.0))
+    assert held is not None
+    np.testing.assert_array_equal(held.numpy(), np.arange(6.0, dtype=np.float32))
+    for foreign in (np.arange(6.0), [1.0, 2.0], Elsewhere()):
+        assert memory.adopt(foreign) is None
 
 
 def test_torch_shares_the_memory():
