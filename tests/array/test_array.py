@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 
-import jax
 import ml_dtypes
 import numpy as np
 import pytest
@@ -131,7 +130,7 @@ def test_adopted_views_are_what_they_show():
 
 
 def test_arrays_of_this_device_are_adopted_by_dlpack():
-    pytest.importorskip("torch")
+    jax, _ = pytest.importorskip("jax"), pytest.importorskip("torch")
     from weft.array.torch_memory import torch_memory
 
     class Elsewhere:
