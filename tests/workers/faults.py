@@ -151,7 +151,7 @@ def main(fault: Fault, folder: Path) -> None:
         if step == 2:
             reach("save")
         saved.wait()
-    print("ended at", state["step"])
+    sys.stdout.write(f"ended at {state['step']}\n")  # at once: all workers of torchrun share it
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -108,9 +109,39 @@ def test_a_worker_that_does_not_come(pair: list[Cluster]):
     assert "worker 1 is alive; at step 7 it reads its data" in str(error.value)
 
 
-def test_a_worker_that_has_failed(pair: list[Cluster]):
-    pair[1].coordination.fail(note_of(1, ValueError("no such file")))
-    assert pair[0].coordination.last_report_of(1) == "worker 1 has failed: ValueError: no such file"
+@pytest.mark.parametrize("shares", [True, False])
+def test_a_worker_that_has_failed(shares: bool):
+    """What waits ends at once, although its process lives: in a collective, and at a barrier."""
+    two = joined(2, timeout=60.0, shares=shares)
+    case = Case("all_reduce add", Mesh(x=2), (Axis("x"),), (Axis("x"),))
+    processes = GlooProcesses(case.module(), [], two)
+    began = time.monotonic()
+    threading.Timer(0.2, two[1].coordination.fail, [note_of(1, ValueError("no file"))]).start()
+    waits = (
+        lambda: processes.programs[0](*processes.given(0, case.pieces())),
+        lambda: two[0].barrier("the checkpoint"),
+    )
+    for error, text in zip(
+        each(waits),
+        (
+            "the process with devices [1] is gone",
+            "not all workers have reached the checkpoint: worker 1 has failed",
+        ),
+        strict=True,
+    ):
+        assert isinstance(error, WorkerLost) and error.rank == 1
+        assert text in str(error) and "ValueError: no file" in error.help
+    assert time.monotonic() - began < 30
+
+
+def test_a_worker_that_waits_for_another_than_the_failed_one():
+    four = joined(4, timeout=60.0)
+    four[3].coordination.fail(note_of(3, ValueError("no file")))
+    case = Case("all_reduce add", Mesh(x=4), (Axis("x"),), (Axis("x"),))
+    processes = GlooProcesses(case.module(), [], four)
+    with pytest.raises(WorkerLost, match="waits for worker 1: worker 3 has failed") as error:
+        processes.programs[0](*processes.given(0, case.pieces()))
+    assert error.value.rank == 3 and "--> model.py:7" in str(error.value)
 
 
 def test_a_collective_that_a_worker_never_reaches():

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 
 from weft.workers import launch as launching
 from weft.workers.launch import GRACE
+from weft.workers.own_folder import OwnFolder
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="by prctl, on Linux")
 ROOT = Path(__file__).parents[2]
@@ -41,7 +43,11 @@ def is_running(pid: int) -> bool:
     ],
 )
 def test_workers_end_with_their_launcher(
-    start: str, sent: signal.Signals, status: int, tmp_path: Path
+    start: str,
+    sent: signal.Signals,
+    status: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     (tmp_path / "script.py").write_text(SCRIPT)
     line = ["launch", "--workers", "2", "--start", start, str(tmp_path / "script.py")]
@@ -63,8 +69,13 @@ def test_workers_end_with_their_launcher(
     while any(map(is_running, pids)) and time.monotonic() < end:
         time.sleep(0.02)
     assert not any(map(is_running, pids))
-    if sent != signal.SIGKILL:
-        assert not [*tmp_path.glob("weft-*")], "files of the attempt"
+    if sent == signal.SIGKILL:  # the next launcher does it
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        own, other = OwnFolder("weft-launch-"), OwnFolder("weft-launch-")
+        assert {*tmp_path.glob("weft-*")} == {own.path, other.path}, "those in use stay"
+        own.remove()
+        other.remove()
+    assert not [*tmp_path.glob("weft-*")], "files of the attempt"
 
 
 def test_output_that_is_read_no_longer(tmp_path: Path):
@@ -105,6 +116,12 @@ def test_an_interrupt_before_the_workers_run(tmp_path: Path):
     assert not [*tmp_path.glob("weft-*")], "files of the attempt"
 
 
+def children() -> set[str]:
+    """The process ids of this process's children, ended ones as well."""
+    listed = [path.read_text() for path in Path("/proc/self/task").glob("*/children")]
+    return {*" ".join(listed).split()}
+
+
 LEFT_OVER = """
 import os, subprocess, sys, threading, time
 if os.environ["RANK"] == "0":
@@ -123,7 +140,9 @@ def test_processes_and_threads_that_workers_leave_behind(
     (tmp_path / "script.py").write_text(LEFT_OVER)
     began, out, err = time.monotonic(), io.StringIO(), io.StringIO()
     job = launching.LaunchJob([str(tmp_path / "script.py")], 2)
+    before = children()
     ended = launching.launch(job, out=out, err=err)
+    assert children() == before, "the fork server is reaped, too"
     os.kill(int(out.getvalue().split()[-1]), signal.SIGKILL)
     assert time.monotonic() - began < LIMIT / 2
     assert (ended.status, ended.rank, ended.reason) == (1, 1, "failed, and did not end")

@@ -60,6 +60,7 @@ class Cluster:
         sockets = None if has_all else self._connected(timeout)
         devices = DeviceGroups(me, self.coordination, self.torch_store, timeout)
         self.wire = PeerConnections(sockets, self.coordination, timeout, shared, devices)
+        self.coordination.other.on_failure.append(self.wire.end_waits)
         self.stream = HostStream(f"weft-{me.rank}")
         if (found := recorder()) is not None:
             found.add("clock", measure_offset(self.wire, me.rank, me.size, found.clock))

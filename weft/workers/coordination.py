@@ -20,6 +20,7 @@ from typing import Protocol, TypeVar
 
 from weft.array.context import users_line
 from weft.errors import WeftError
+from weft.ir.location import Location
 from weft.native.forks import fork_tracked
 from weft.records import dataclass
 from weft.workers.failure import FailureNote, WorkerLost, root_cause
@@ -30,6 +31,7 @@ HEARTBEAT = 1.0  # seconds between heartbeats
 STALE = 5.0  # seconds without a heartbeat after which a worker counts as dead
 SHARED = -1  # in place of a rank: a value of all
 ANSWER = 5.0  # seconds for the store to answer after a failure
+FAILURE = "failure"  # the key of the first failure that follows from no other one
 
 
 class KeyValues(Protocol):
@@ -49,6 +51,14 @@ class Activity:
 
     step: int = 0  # runs of programs
     doing: str = "has run nothing yet"
+
+
+@dataclass(eq=False)
+class OtherFailure:
+    """The failure of another worker, which ends all, once it is known here."""
+
+    note: FailureNote | None = None
+    on_failure: list[Callable[[], object]] = field(default_factory=list)  # end what waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +90,7 @@ class CoordinationClient:
     agreed: Counter[str] = field(default_factory=Counter)  # programs, by the workers that agreed
     barriers: int = 0  # calls of `barrier`
     is_cut: bool = False  # whether the store did not answer
+    other: OtherFailure = field(default_factory=OtherFailure)
     _stop: threading.Event = field(default_factory=threading.Event)
     _beating: threading.Thread | None = None
 
@@ -188,12 +199,20 @@ class CoordinationClient:
     def clone(self, name: str) -> CoordinationClient:
         """The same client for another thread, on a connection of its own."""
         return CoordinationClient(
-            self.store.clone(), self.me, self.timeout, prefix=f"{name}/", server=self.server
+            self.store.clone(),
+            self.me,
+            self.timeout,
+            prefix=f"{name}/",
+            server=self.server,
+            other=self.other,
         )
 
     def fail(self, note: FailureNote) -> None:
-        """Report to the others why this worker ends."""
-        self._put("failed", json.dumps(asdict(note)), ANSWER)
+        """Report to the others why this worker ends, whether or not its process does."""
+        text = json.dumps(asdict(note))
+        self._put("failed", text, ANSWER)
+        if note.blames is None:
+            self._claim(FAILURE, text)
 
     def close(self) -> None:
         """End the heartbeats.
@@ -210,6 +229,8 @@ class CoordinationClient:
 
     def last_report_of(self, rank: int, *, is_gone: bool = False) -> str:
         """The last report of a worker that did not answer, or whose connection broke."""
+        if (note := self.other.note) is not None and note.rank == rank:
+            return f"worker {rank} has failed: {note.error}"
         try:
             return self._answered(lambda: self._last_report_of(rank, is_gone))
         except Exception as error:  # noqa: BLE001  # the store is gone with its worker
@@ -250,6 +271,18 @@ class CoordinationClient:
         line = f"; its script is at {beat['line']}" if beat.get("line") else ""
         return f"{before}worker {cause} {life}; at step {beat['step']} it {beat['doing']}{line}"
 
+    def failure_error(self, waiting: str, loc: Location | None = None) -> WorkerLost | None:
+        """The error for a wait that the failure of a worker has ended, if there is one."""
+        if (note := self.other.note) is None:
+            return None
+        rank = note.rank
+        return WorkerLost(
+            f"{waiting}: worker {rank} has failed; this one is in step {self.activity.step}",
+            rank=rank,
+            help=f"worker {rank}: {note.error}",
+            loc=loc,
+        )
+
     def _claim(self, key: str, text: str) -> str:
         """Set a key that no worker has set; its value then, that of the first worker."""
         take = partial(self.store.compare_set, key, "", text)
@@ -286,7 +319,11 @@ class CoordinationClient:
 
         thread = threading.Thread(target=caught, name="weft-store", daemon=True)
         thread.start()
-        thread.join(seconds)
+        end = time.monotonic() + seconds
+        while thread.is_alive() and (left := end - time.monotonic()) > 0:
+            thread.join(min(left, HEARTBEAT))
+            if self.other.note is not None:  # what was under way has had a moment
+                break
         if not outcome:
             self.is_cut = True  # the operation under way keeps its connection
             raise TimeoutError(f"it did not answer within {seconds:g} s")
@@ -307,11 +344,21 @@ class CoordinationClient:
             }
             try:
                 store.set(f"beat/{self.me.rank}", json.dumps(now))
+                self._look_for_failure(store)
             except Exception:  # noqa: BLE001  # the store ended: so do the workers
                 return
             # An event, not a sleep: `close` must not take a whole heartbeat.
             if self._stop.wait(HEARTBEAT):
                 return
+
+    def _look_for_failure(self, store: KeyValues) -> None:
+        """End what waits in this worker once another one has failed."""
+        if self.other.note is None and store.check([FAILURE]):
+            note = FailureNote(**json.loads(store.get(FAILURE)))
+            if note.rank != self.me.rank:
+                self.other.note = note
+                for end_waits in self.other.on_failure:
+                    end_waits()
 
     def _read_all(self, prefix: str, done: str, among: Sequence[int] | None = None) -> list[str]:
         """The values that all workers have set; raises with the names of those that have not."""
@@ -325,7 +372,8 @@ class CoordinationClient:
         try:
             return self._answered(read, self.timeout + ANSWER)
         except Exception as error:
-            raise self._absent(ranks, keys, done) from error
+            failed = self.failure_error(f"not all workers have {done}")
+            raise failed or self._absent(ranks, keys, done) from error
 
     def _absent(self, ranks: Sequence[int], keys: Sequence[str], done: str) -> WeftError:
         """The error for workers that have not set their keys in time."""

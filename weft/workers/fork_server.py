@@ -76,7 +76,8 @@ def main(control: socket.socket, launcher: int) -> Callable[[], object]:
     while ranks:
         pid, status = os.wait()
         code = os.waitstatus_to_exitcode(status)
-        print(json.dumps({"rank": ranks.pop(pid), "code": code}), file=lines, flush=True)
+        if pid in ranks:  # not a process that an imported module has started
+            print(json.dumps({"rank": ranks.pop(pid), "code": code}), file=lines, flush=True)
     os._exit(0)
 
 

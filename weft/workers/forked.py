@@ -18,6 +18,7 @@ from typing import IO
 from weft.records import dataclass
 
 CAN_FORK = sys.platform == "linux"
+SERVER_GRACE = 5.0  # seconds for the fork server to end after its workers
 _KILLED = -int(signal.SIGKILL)
 _PARENT_DEATH = 1  # prctl's PR_SET_PDEATHSIG
 _ENDING = {signal.SIGINT, signal.SIGTERM} | ({signal.SIGHUP} if os.name == "posix" else set())
@@ -88,6 +89,16 @@ class ForkedWorker:
     def kill(self) -> None:
         """End the worker."""
         self.send_signal(signal.SIGKILL)
+
+    def reap_server(self) -> None:
+        """Wait until the fork server has ended, as it does after its last worker."""
+        if self.fork_server is None:
+            return
+        try:
+            self.fork_server.wait(SERVER_GRACE)
+        except subprocess.TimeoutExpired:
+            self.fork_server.kill()
+            self.fork_server.wait()
 
     def note(self, *, pid: int | None = None, code: int | None = None) -> None:
         """Take a report of the fork server: the process id, or the exit code."""

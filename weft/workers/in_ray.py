@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
@@ -22,6 +21,7 @@ from weft.errors import WeftError, missing_extra
 from weft.records import dataclass
 from weft.workers.failure import ERROR_FILE
 from weft.workers.forked import end_with_parent
+from weft.workers.own_folder import OwnFolder
 
 # Variables of the launching process that workers on other hosts get, too.
 _PASSED = ("WEFT_", "JAX_", "XLA_", "TORCH_", "NCCL_", "GLOO_", "OMP_", "HF_", "PYTHON", "TRITON_")
@@ -48,7 +48,8 @@ class WorkerActor:
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[str] | None = None
-        self.note = Path(tempfile.mkdtemp(prefix="weft-ray-")) / "error.json"
+        self.folder = OwnFolder("weft-ray-")
+        self.note = self.folder.path / "error.json"
 
     def place(self) -> tuple[str, str, int]:
         """The node, its address and a free port there."""
@@ -87,7 +88,9 @@ class WorkerActor:
         """The exit code, and the note of the worker's failure."""
         assert self.process is not None, "it was started"
         code = self.process.wait()
-        return code, self.note.read_text() if self.note.is_file() else ""
+        note = self.note.read_text() if self.note.is_file() else ""
+        self.folder.remove()
+        return code, note
 
     def send_signal(self, sent: int) -> None:
         """Send a signal to the script."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,6 +29,7 @@ from weft.workers.forked import (
 )
 from weft.workers.in_ray import RayGang, RayOptions, RayWorker
 from weft.workers.launch_store import LaunchStore
+from weft.workers.own_folder import OwnFolder
 
 GRACE = 10.0  # seconds for the others to see a failure, and again to end when asked
 POLL = 0.05
@@ -83,13 +82,18 @@ class Attempt:
     processes: dict[int, WorkerProcess] = field(default_factory=dict)
     readers: list[threading.Thread] = field(default_factory=list)
     stopped: set[int] = field(default_factory=set)  # workers that the launcher itself ended
-    notes: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="weft-launch-")))
+    folder: OwnFolder = field(default_factory=partial(OwnFolder, "weft-launch-"))
     lock: threading.Lock = field(default_factory=threading.Lock)  # whole lines
     heard: float = 0.0  # when the last line came
     is_unread: bool = False  # whether the reader of the output has closed it
     is_lossy: bool = False  # whether output could not be written
     gang: RayGang | None = None  # of workers in a Ray cluster
     store: LaunchStore | None = None  # of workers that are all on this host
+
+    @property
+    def notes(self) -> Path:
+        """The folder of the workers' failure notes."""
+        return self.folder.path
 
     def start(self) -> None:
         """Start every worker of this host, or of a Ray cluster."""
@@ -248,9 +252,12 @@ class Attempt:
 
     def close(self) -> None:
         """Remove the files of this attempt, and return the resources of a cluster."""
+        for process in self.processes.values():
+            if isinstance(process, ForkedWorker):
+                process.reap_server()
         if self.store is not None:
             self.store.close()
-        shutil.rmtree(self.notes, ignore_errors=True)
+        self.folder.remove()
         if self.gang is not None:
             self.gang.close()
 

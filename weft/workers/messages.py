@@ -46,6 +46,7 @@ class ByteTransport(Protocol):
 
     def send(self, data: Array, rank: int, tag: int) -> Pending: ...
     def receive(self, data: Array, rank: int, tag: int) -> Pending: ...
+    def end_waits(self) -> None: ...
 
 
 @dataclass(eq=False)
@@ -63,6 +64,13 @@ class PeerConnections:
     def is_near(self, rank: int) -> bool:
         """Whether messages to and from a worker go through shared memory; it decides alike."""
         return self.shared is not None and rank in self.shared.peers
+
+    def end_waits(self) -> None:
+        """Have all waits for messages fail, in whatever thread."""
+        if self.shared is not None:
+            self.shared.end_waits()
+        if self.bytes is not None:
+            self.bytes.end_waits()
 
     def post_send(self, data: Array, rank: int) -> Pending:
         """Start sending a message over a socket."""
@@ -246,7 +254,12 @@ class Messages:
     def _lost(self, error: Exception, peer: Peer, collective: ProcessCollective) -> WorkerLost:
         """The error for a peer that is not reached, or that was too late."""
         coordination, rank = self.wire.coordination, self.ranks[peer]
-        is_late = "timed out" in str(error).lower() or "timeout" in str(error)
+        failed = coordination.failure_error(
+            f"{collective.node.op.name} waits for worker {rank}", loc=collective.node.loc
+        )
+        if failed is not None and failed.rank != rank:
+            return failed
+        is_late = failed is None and ("timed out" in str(error).lower() or "timeout" in str(error))
         late = collective.timeout_error([peer], self.wire.timeout)
         base = late if is_late else collective.lost(peer)
         message = f"{base.message}: worker {rank}; this one is in step {coordination.activity.step}"

@@ -111,6 +111,7 @@ class PeerLife:
     """Whether another process of this host is alive."""
 
     fd: int
+    is_given_up: bool = False  # nothing more is expected of it, although it may live
 
     @classmethod
     def of(cls, pid: int) -> PeerLife | None:
@@ -123,6 +124,8 @@ class PeerLife:
     @property
     def has_ended(self) -> bool:
         """Whether it has ended, even if its parent does not know yet."""
+        if self.is_given_up:
+            return True
         poll = select.poll()
         poll.register(self.fd, select.POLLIN)
         return bool(poll.poll(0))

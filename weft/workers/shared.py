@@ -113,6 +113,11 @@ class SharedMemory:
             message = self.inbox.pop((rank, number), None)
         return message
 
+    def end_waits(self) -> None:
+        """Have all waits for a message or for room fail, in whatever thread."""
+        for peer in self.peers.values():
+            peer.life.is_given_up = True
+
     def _ring_with_room(self, rank: int, end: float) -> MessageRing:
         peer = self.peers[rank]
         if peer.outgoing.is_full:
