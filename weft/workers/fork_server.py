@@ -18,6 +18,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 import types
 from collections.abc import Callable, Sequence
@@ -36,6 +37,9 @@ from weft.workers.preload import preloaded
 
 # Files whose frames are those of a worker's start, or of an interrupt.
 _OWN = (__file__, forked.__file__, signal.__file__, "<frozen runpy>")
+
+REPEATED = 1.0  # seconds in which another interrupt is the same one
+_raised = [float("-inf")]  # when an interrupt was raised
 
 
 def main(control: socket.socket, launcher: int) -> Callable[[], object]:
@@ -120,14 +124,18 @@ def _become(worker: dict[str, Any], command: Sequence[str], parent: int) -> Call
 def _interrupt(number: int, frame: types.FrameType | None) -> None:
     """Raise KeyboardInterrupt; a moment later inside of a callback of the garbage collector.
 
-    JAX has one, and Python ignores what it raises.
+    JAX has one, and Python ignores what it raises. The launcher repeats what the terminal sent:
+    one Ctrl-C is one exception, and none in the report of the first.
     """
+    if time.monotonic() - _raised[0] < REPEATED:
+        return
     callbacks = [getattr(each, "__code__", None) for each in gc.callbacks]
     if frame is not None and frame.f_code in callbacks:
         again = threading.Timer(0.01, os.kill, (os.getpid(), number))
         again.daemon = True
         again.start()
     else:
+        _raised[0] = time.monotonic()
         signal.default_int_handler(number, frame)
 
 
