@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Mapping
 from types import ModuleType
@@ -79,6 +80,8 @@ _HOMES = {
     "train_step": "weft.training",
 }
 
+_LAUNCHED = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}  # set by launchers
+
 
 def __getattr__(name: str) -> Any:
     """An exported name, or a module of the package, at its first use."""
@@ -101,6 +104,14 @@ def _choose_gpu() -> None:
         from weft.workers.local_gpu import choose_gpu  # most scripts are of one process
 
         choose_gpu()
+
+
+def _tell_jax() -> None:
+    """Have `jax.distributed.initialize` need no arguments in a launched process."""
+    if not _LAUNCHED.isdisjoint(os.environ):
+        from weft.workers.jax_cluster import tell_jax  # most scripts are of one process
+
+        tell_jax()
 
 
 def _compute(op: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
@@ -130,3 +141,4 @@ class _Package(ModuleType):
 
 sys.modules[__name__].__class__ = _Package
 _choose_gpu()
+_tell_jax()

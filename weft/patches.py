@@ -128,6 +128,10 @@ EXTENDED = (
         "jax._src.export._export:_CUSTOM_CALL_TARGETS_GUARANTEED_STABLE",
         "calls of Weft's own that exported programs may have",
     ),
+    Patch(
+        "jax._src.clusters.cluster:ClusterEnv._cluster_types",
+        "the variables of more launchers, which go before Slurm's in whose jobs they may run",
+    ),
 )
 _MADE: dict[str, Any] = {}  # installed replacements, by attribute
 

@@ -14,6 +14,8 @@ import weft
 from tests.jax.door import ROOT
 from weft.errors import WeftError
 from weft.jax.processes import JaxProcesses
+from weft.workers.jax_cluster import tell_jax
+from weft.workers.launch import free_port
 
 SCRIPT = Path(__file__).parent / "in_processes.py"
 
@@ -75,6 +77,63 @@ def test_processes_with_other_numbers_of_devices():
     ran = in_processes("devices", UNEVEN="1")
     assert ran.returncode == 1
     assert "the processes of jax.distributed have 2, 1 devices" in ran.stderr
+
+
+UNTOLD = """
+import sys, jax, weft
+jax.distributed.initialize()
+from jax.experimental import multihost_utils
+found = multihost_utils.process_allgather(jax.numpy.array([jax.process_index()]))
+sys.stdout.write(f"{jax.process_index()} of {jax.process_count()}: {found.tolist()}\\n")
+"""
+PYTHON = [sys.executable, "-c", UNTOLD]
+TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python"]
+RANKS = {
+    "torchrun": "",
+    "open mpi": "OMPI_COMM_WORLD_RANK={0} OMPI_COMM_WORLD_SIZE=2",
+    "hydra": "PMI_RANK={0} PMI_SIZE=2 MPI_LOCALRANKID={0} MPI_LOCALNRANKS=2",
+    "slurm": "SLURM_STEP_ID=0 SLURM_PROCID={0} SLURM_LOCALID={0} SLURM_NTASKS=2 "
+    "SLURM_STEP_NODELIST=127.0.0.1",
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("launcher", RANKS)
+def test_processes_that_their_launcher_tells(launcher: str):
+    """As on Weft's own workers, `jax.distributed.initialize` has no arguments."""
+    pytest.importorskip("torch")
+    common = {"JAX_PLATFORMS": "weft", "WEFT_DEVICES": "2", "PYTHONPATH": str(ROOT)}
+    if launcher == "torchrun":
+        lines, own = [[sys.executable, *TORCHRUN, *PYTHON]], [common]
+    else:
+        port = str(free_port())
+        texts = [RANKS[launcher].format(rank) for rank in range(2)]
+        own = [dict(each.split("=") for each in text.split()) for text in texts]
+        lines, own = [PYTHON] * 2, [common | each | {"MASTER_PORT": port} for each in own]
+    started = [
+        subprocess.Popen(line, env=os.environ | env, stdout=subprocess.PIPE, text=True)
+        for line, env in zip(lines, own, strict=True)
+    ]
+    text = "".join([each.communicate(timeout=300)[0] for each in started])
+    assert sorted(text.splitlines()) == [f"{rank} of 2: [[0], [1]]" for rank in range(2)]
+
+
+def test_launchers_that_jax_knows_are_left_to_it(monkeypatch: pytest.MonkeyPatch):
+    """But not where another one runs in their jobs."""
+    from jax._src.clusters import ClusterEnv
+
+    slurm = {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "n[3-4]", "SLURM_NTASKS": "2",
+             "SLURM_PROCID": "1", "SLURM_LOCALID": "0", "SLURM_STEP_ID": "0"}  # fmt: skip
+    for name, value in slurm.items():
+        monkeypatch.setenv(name, value)
+    tell_jax()
+    detect = ClusterEnv.auto_detect_unset_distributed_params
+    assert detect(None, None, None, None, None, 1)[1:] == (2, 1, [0])
+    launched = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+    for name, value in {**launched, "MASTER_ADDR": "::1", "MASTER_PORT": "80"}.items():
+        monkeypatch.setenv(name, value)
+    assert detect(None, None, None, None, None, 1) == ("[::1]:81", 4, 3, [1])
+    assert detect("h:1", 2, 0, [0], None, 1) == ("h:1", 2, 0, [0]), "what is given stays"
 
 
 def test_devices_are_numbered_by_process():

@@ -16,9 +16,10 @@ import pytest
 from tests.run.collectives import Case
 from tests.workers.conftest import joined
 from tests.workers.gloo_processes import GlooProcesses
-from weft.errors import WeftError
+from weft.errors import WeftError, WeftWarning
 from weft.mesh import Axis, Mesh
-from weft.workers import BLOCK_BYTES, CHECKED_BLOCKS, agree_on_arguments, checksum
+from weft.workers import agree_on_arguments
+from weft.workers.agreement import BLOCK_BYTES, CHECKED_BLOCKS, are_close, checksum, sketch
 from weft.workers.cluster import Cluster
 from weft.workers.failure import WorkerLost, note_of
 from weft.workers.launch import free_port
@@ -87,6 +88,39 @@ def test_arguments_that_differ(pair: list[Cluster]):
     for same in (np.zeros((0, 2)), np.array(True), np.ones((3, 1 << 14), "c8").T):
         made = each([lambda c=c, a=same: agree_on_arguments(c, "step", {"x": a}) for c in pair])
         assert made == [None, None]
+
+
+def rounded_differently(array: np.ndarray) -> np.ndarray:
+    """The same values, of which every third has another last bit."""
+    other = array.copy()
+    bits = other.reshape(-1).view(f"u{array.dtype.itemsize}")
+    bits[::3] ^= 1
+    return other
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_floats_that_other_processors_round_differently(dtype: str, pair: list[Cluster]):
+    weights = np.random.default_rng(0).standard_normal((300, 1000)).astype(np.dtype(dtype)) / 30
+    weights[0, :9] = np.inf
+    given = (weights, rounded_differently(weights))
+    given[1][0, :9] = np.inf
+    with pytest.warns(WeftWarning, match="w of step: last bits differ between worker 1 and worker"):
+        made = each([lambda c=c, w=w: agree_on_arguments(c, "step", {"w": w})
+                     for c, w in zip(pair, given, strict=True)])  # fmt: skip
+    assert made == [None, None]
+
+
+def test_floats_that_differ_in_more_than_rounding():
+    one = np.random.default_rng(0).standard_normal(20_000).astype("f4")
+    changed, masked, ones = one.copy(), one.copy(), np.ones(3, "f4")
+    changed[77] += 0.1
+    masked[77] = np.nan
+    assert are_close(sketch(one), sketch(rounded_differently(one)))
+    for other in (changed, masked, one[::-1], one * np.float32(1.0001), -one):
+        assert not are_close(sketch(one), sketch(other))
+    assert not are_close(sketch(0 * ones), sketch(1e-30 * ones))
+    assert are_close(sketch(1j * one), sketch(1j * rounded_differently(one)))
+    assert sketch(np.arange(3)) is None and not are_close(None, None)
 
 
 @pytest.mark.parametrize("size", [1, 7, BLOCK_BYTES * CHECKED_BLOCKS * 3 + 5])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import sys
-import zlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,6 @@ from weft.errors import WeftError
 from weft.workers.member import WorkerRank, member
 
 if TYPE_CHECKING:
-    from weft.ir.types import Array
     from weft.mesh import Mesh
     from weft.workers.cluster import Cluster
 
@@ -32,7 +30,6 @@ __all__ = [
     "workers_of",
 ]
 
-BLOCK_BYTES, CHECKED_BLOCKS = 1 << 14, 64  # of an argument that is compared between workers
 SHARED_BYTES = 1 << 26  # larger contents are processed by every worker itself
 
 
@@ -57,21 +54,10 @@ def made_once(content: bytes, make: Callable[[], str]) -> str:
 
 def agree_on_arguments(cluster: Cluster, name: str, arguments: Mapping[str, object]) -> None:
     """Raise unless all workers give the same host arrays, as every argument is a global value."""
-    sums = {key: checksum(each) for key, each in arguments.items() if isinstance(each, np.ndarray)}
-    cluster.coordination.agree_on_values(name, sums)
+    from weft.workers.agreement import agree_on_values  # most processes are alone
 
-
-def checksum(array: Array) -> int:
-    """A checksum of an array's bytes; of a large one, of blocks spread evenly.
-
-    Weights that are mapped from a file are not read as a whole: a worker needs only its shards.
-    """
-    raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    step = raw.size // (CHECKED_BLOCKS * BLOCK_BYTES)
-    if step < 2:
-        return zlib.crc32(raw.tobytes())
-    blocks = raw[: raw.size // BLOCK_BYTES * BLOCK_BYTES].reshape(-1, BLOCK_BYTES)
-    return zlib.crc32(raw[-BLOCK_BYTES:].tobytes(), zlib.crc32(blocks[::step].tobytes()))
+    on_host = {key: each for key, each in arguments.items() if isinstance(each, np.ndarray)}
+    agree_on_values(cluster.coordination, name, on_host)
 
 
 def workers_of(mesh: Mesh) -> WorkerRank | None:

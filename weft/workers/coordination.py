@@ -132,10 +132,10 @@ class CoordinationClient:
         if others:
             theirs = listed[others[0]][0]
             what = "another program" if theirs != name else f"another version of {name}"
-            job, odd = _majority({rank: digest for rank, (_, digest) in listed.items()})
+            job, odd = majority({rank: digest for rank, (_, digest) in listed.items()})
             message = (
                 f"program {number} differs between workers: worker {self.me.rank} has compiled "
-                f"{name}, and {_workers(others)} {what}: {theirs}"
+                f"{name}, and {worker_names(others)} {what}: {theirs}"
             )
             help_ = (
                 "all workers must compile the same programs in the same order, with the same "
@@ -144,26 +144,6 @@ class CoordinationClient:
             if digest == job:
                 raise WorkerLost(message, rank=odd[0], help=help_)
             raise WeftError(message, help=help_)
-
-    def agree_on_values(self, name: str, sums: Mapping[str, int]) -> None:
-        """Raise unless all workers give a program the same arguments, by name and checksum."""
-        listed = dict(enumerate(self.gather_texts(f"called {name}", json.dumps(sums))))
-        job, odd = _majority(listed)
-        if not odd:
-            return
-        most, other = json.loads(job), json.loads(listed[odd[0]])
-        differing = next((each for each in most if most[each] != other.get(each)), "another")
-        message = (
-            f"argument {differing} of {name} has other values in {_workers(odd)} than in worker "
-            f"{next(rank for rank, text in listed.items() if text == job)}"
-        )
-        help_ = (
-            "every worker gives the same whole array: call torch.manual_seed(0) or the like before "
-            "parameters are made, and use weft.put_local for rows of each worker's own"
-        )
-        if self.me.rank in odd:
-            raise WeftError(message, help=help_)
-        raise WorkerLost(message, rank=odd[0], help=help_)
 
     def barrier(self, name: str = "barrier") -> None:
         """Wait until all workers are here."""
@@ -385,7 +365,7 @@ class CoordinationClient:
             return self._store_error(error)
         late = absent or [*ranks][:1]  # all have come since
         return WorkerLost(
-            f"{_workers(late)} of {self.me.size} {_have(late)} not {done} within "
+            f"{worker_names(late)} of {self.me.size} {_have(late)} not {done} within "
             f"{self.timeout:g} s: {self.last_report_of(late[0])}",
             rank=late[0],
             help=help_,
@@ -422,14 +402,15 @@ def _network() -> str:
         return ""
 
 
-def _majority(texts: Mapping[int, str]) -> tuple[str, list[int]]:
+def majority(texts: Mapping[int, str]) -> tuple[str, list[int]]:
     """The text of most workers, of two the first one's, and the workers with others."""
     counts = Counter(texts.values())
     job = max(counts, key=lambda each: counts[each])
     return job, [rank for rank, text in texts.items() if text != job]
 
 
-def _workers(ranks: Sequence[int]) -> str:
+def worker_names(ranks: Sequence[int]) -> str:
+    """Workers by their numbers, in words."""
     listed = ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
     return f"worker {listed}" if len(ranks) == 1 else f"workers {listed}"
 

@@ -32,6 +32,7 @@ from weft.recording import FOLDER
 from weft.workers import forked
 from weft.workers.failure import ERROR_FILE, note_of, write_note
 from weft.workers.forked import end_with_parent, release_signals
+from weft.workers.jax_cluster import tell_jax
 from weft.workers.local_gpu import choose_gpu
 from weft.workers.preload import preloaded
 
@@ -114,6 +115,7 @@ def _become(worker: dict[str, Any], command: Sequence[str], parent: int) -> Call
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed()  # workers would draw the same numbers
     choose_gpu()
+    tell_jax()
     sys.excepthook = partial(_report, os.environ[ERROR_FILE], worker["rank"])
     release_signals()
     # At the very end: to look for cycles among all that is imported takes most of a second.

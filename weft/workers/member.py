@@ -37,12 +37,20 @@ class WorkerRank:
 
 
 def member(environment: Mapping[str, str] = os.environ) -> WorkerRank | None:
-    """The worker that this process was launched as; None if it was started alone."""
+    """The worker that this process was launched as; None if there are no others."""
+    found = launched(environment)
+    return None if found is None or found.size == 1 else found
+
+
+def launched(environment: Mapping[str, str] = os.environ) -> WorkerRank | None:
+    """The worker that this process was launched as, alone or not; None without a launcher."""
+    single = None  # it may be alone in a job of another launcher
     for find in (_torchrun, _open_mpi, _hydra, _slurm):
         found = find(environment)
         if found is not None and found.size > 1:
             return found
-    return None
+        single = single or found
+    return single
 
 
 def _torchrun(environ: Mapping[str, str]) -> WorkerRank | None:
