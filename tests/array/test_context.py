@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import traceback
 
@@ -11,7 +12,7 @@ import pytest
 
 import weft
 from weft import WeftError
-from weft.array.context import CONTEXTS, ContextRegistry, UserContext, note
+from weft.array.context import CONTEXTS, ContextRegistry, UserContext, note, users_line
 
 
 def test_a_call_site_is_captured_once():
@@ -34,6 +35,17 @@ def test_none_is_refused():
     with pytest.raises(TypeError, match="None is no id"):
         CONTEXTS.find(None)
     assert CONTEXTS.find(1 << 60) is None
+
+
+def test_the_line_of_a_thread_that_waits_in_the_standard_library():
+    rows: queue.Queue[int] = queue.Queue()
+    thread = threading.Thread(target=lambda: rows.get(), daemon=True)
+    thread.start()
+    while "rows.get()" not in users_line(thread):
+        assert thread.is_alive() and not users_line(thread).startswith(queue.__file__)
+    rows.put(1)
+    thread.join()
+    assert users_line(thread) == ""
 
 
 def test_threads_share_the_registry():

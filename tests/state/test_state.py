@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,19 @@ def test_files_hold_every_type_and_shape(tmp_path_factory, listed) -> None:
         made = file.array(name)
         assert made.dtype == array.dtype and made.shape == array.shape
         assert made.tobytes() == array.tobytes() and not made.flags.writeable
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_mount(), reason="a file system of known size")
+def test_a_disk_without_room() -> None:
+    """An error, where writing to a mapped file would kill the process."""
+    path = Path(f"/dev/shm/weft-test-{os.getpid()}")
+    found = os.statvfs(path.parent)
+    size = found.f_blocks * found.f_frsize
+    try:
+        with pytest.raises(WeftError, match="/dev/shm has no room for a file of .* bytes: No spa"):
+            make_file(path, [UnsavedTensor("w", DTYPES["i8"], (2 * size,), [])])
+    finally:
+        path.unlink()
 
 
 def test_a_file_has_the_bytes_of_the_format(tmp_path) -> None:

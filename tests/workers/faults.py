@@ -1,14 +1,17 @@
-"""Faults of workers: 37 of them, by action, moment and victim; the script that has one of them.
+"""Faults of workers: 51 of them, by action, moment and victim; the script that has one of them.
 
 weft launch --workers 2 tests/workers/faults.py kill step 1 FOLDER
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
+import queue
 import resource
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -35,6 +38,8 @@ module @step {
 }
 """
 OTHER = STEP.replace("@step", "@other").replace("tanh", "sine")
+ACROSS = STEP.replace('"x"=4', '"y"=2, "x"=2')
+PROGRAMS = {"program": OTHER, "mesh": ACROSS}
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ class Fault:
     @property
     def is_slow(self) -> bool:
         """Whether the job goes on."""
-        return self.action == "slow"
+        return self.action in ("slow", "freeze")
 
 
 FAULTS = [
@@ -67,6 +72,11 @@ FAULTS = [
     Fault("program", "joined", 1),
     Fault("order", "step", 1),
     Fault("slow", "step", 1),
+    *[Fault(a, "step", v) for a in ("linger", "hang", "gil") for v in (0, 1)],
+    *[Fault("crash", "collective", v) for v in (0, 1)],
+    *[Fault(a, "step", 1) for a in ("freeze", "loader", "clock", "exec")],
+    Fault("disk", "step", 0),
+    Fault("mesh", "joined", 1),
 ]
 
 
@@ -100,6 +110,31 @@ def strike(action: str) -> None:
             np.ones(2**32, np.uint8)
         case "cut":
             cut_sockets()
+        case "freeze":
+            subprocess.Popen(["sh", "-c", f"sleep 3; kill -CONT {os.getpid()}"])
+            os.kill(os.getpid(), signal.SIGSTOP)
+        case "linger":
+            threading.Thread(target=time.sleep, args=(1000,)).start()
+            sys.exit()
+        case "hang":
+            threading.Thread(target=time.sleep, args=(1000,)).start()
+            raise ValueError("no more data")
+        case "gil":
+            ctypes.PyDLL(None).sleep(1000)
+        case "crash":
+            ctypes.string_at(0)
+        case "loader":
+            rows: queue.Queue[int] = queue.Queue()
+            threading.Thread(target=lambda: rows.put(1 // 0)).start()
+            rows.get()
+        case "disk":  # full, for this worker
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        case "clock":
+            now = time.time
+            time.time = lambda: now() + 3600
+            os.kill(os.getpid(), signal.SIGSTOP)
+        case "exec":
+            os.execvp("sleep", ["sleep", "1000"])
 
 
 def cut_sockets() -> None:
@@ -117,7 +152,7 @@ def main(fault: Fault, folder: Path) -> None:
     mesh, is_victim = Mesh(x=4), _rank() == fault.victim
 
     def reach(moment: str) -> None:
-        if is_victim and fault.moment == moment and fault.action not in ("program", "order"):
+        if is_victim and fault.moment == moment and fault.action not in (*PROGRAMS, "order"):
             strike(fault.action)
 
     reach("start")
@@ -129,8 +164,7 @@ def main(fault: Fault, folder: Path) -> None:
     cluster.coordination.timeout = cluster.wire.timeout = PATIENCE
     time.sleep(1)  # the others are past the barrier
     reach("joined")
-    differs = is_victim and fault.action == "program"
-    program, other = weft.compile(OTHER if differs else STEP), None
+    program, other = weft.compile(PROGRAMS.get(fault.action, STEP) if is_victim else STEP), None
     if fault.action == "order":
         other = weft.compile(OTHER)
         weft.put(program(state["w"])[0], P())

@@ -94,6 +94,13 @@ WORDS = {
     "memory": "MemoryError",
     "program": "another program: other",
     "order": "are in stablehlo",
+    "mesh": "another version of step",
+    "hang": "ValueError: no more data",
+    "disk": "File too large",
+    "clock": "no sign of life for",
+    "gil": "no sign of life for",
+    "exec": "no sign of life for",
+    "loader": "rows.get()",
 }
 
 

@@ -15,8 +15,10 @@ from typing import TypeAlias
 
 from weft.records import dataclass
 
-_LIBRARIES = {"weft", "jax", "jaxlib", "torch", "numpy", "importlib", "threading", "contextlib"}
+_LIBRARIES = {"weft", "jax", "jaxlib", "torch", "numpy"}
 _OWN = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_STANDARD = os.path.dirname(os.__file__) + os.sep  # Python's own library
+_INSTALLED = tuple(f"{_STANDARD}{name}-packages" for name in ("site", "dist"))
 _DEPTH = 8  # frames of a stack
 _MOST = 1 << 14  # call sites
 _MOST_NOTES = 4  # of one error
@@ -121,6 +123,8 @@ def is_users(frame: FrameType) -> bool:
     package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
     file = frame.f_code.co_filename
     # By its file, too: the launcher's process that workers are forked from is `__main__`.
+    if file.startswith(_STANDARD) and not file.startswith(_INSTALLED):
+        return False
     return package not in _LIBRARIES and not file.startswith(("<frozen", _OWN))
 
 

@@ -6,12 +6,13 @@ and the tensors' elements, row-major. numpy maps and writes these without anothe
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -127,7 +128,23 @@ def make_file(path: Path, tensors: Sequence[UnsavedTensor]) -> None:
     text += b" " * (-(len(text) + 8) % _ALIGNED)
     with open(path, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        file.truncate(8 + len(text) + end)
+        _reserve(file, 8 + len(text) + end)
+
+
+def _reserve(file: BinaryIO, size: int) -> None:
+    """Give a file its size and the blocks for it: what maps a file on a full disk is killed."""
+    try:
+        file.truncate(size)
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)
+    except OSError as error:
+        if error.errno in (errno.EOPNOTSUPP, errno.EINVAL):  # a file system that cannot
+            return
+        folder = Path(file.name).parent
+        raise WeftError(
+            f"{folder} has no room for a file of {size:,} bytes: {error.strerror}",
+            help="free some, or save to another folder; what was saved before is still there",
+        ) from error
 
 
 def fill_file(path: Path, tensors: Sequence[UnsavedTensor]) -> None:

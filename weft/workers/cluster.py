@@ -6,7 +6,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, lru_cache, partial
 from types import TracebackType
 from typing import Any
@@ -158,10 +159,19 @@ class Failures:
             step = 0 if self.cluster is None else self.cluster.coordination.activity.step
             note = note_of(self.me.rank, error, step)
             # To the launcher's file first: the store may be gone with the worker that serves it.
-            write_note(note, self.path)
-            if self.cluster is not None:
-                self.cluster.coordination.fail(note)
-        except Exception as trouble:  # noqa: BLE001  # the error itself must be seen
-            print(f"this error cannot be sent to other workers: {trouble}", file=sys.stderr)
+            with _told("written to the launcher's file"):
+                write_note(note, self.path)
+            with _told("sent to other workers"):
+                if self.cluster is not None:
+                    self.cluster.coordination.fail(note)
         finally:
             self.before(kind, error, trace)
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Go on after an error, as a full disk: that which ends the worker must be seen."""
+    try:
+        yield
+    except Exception as trouble:  # noqa: BLE001
+        print(f"this error cannot be {what}: {trouble}", file=sys.stderr)

@@ -91,6 +91,7 @@ class CoordinationClient:
     barriers: int = 0  # calls of `barrier`
     is_cut: bool = False  # whether the store did not answer
     other: OtherFailure = field(default_factory=OtherFailure)
+    joined_at: float = 0.0  # by this worker's clock: the same moment for all
     _stop: threading.Event = field(default_factory=threading.Event)
     _beating: threading.Thread | None = None
 
@@ -110,6 +111,7 @@ class CoordinationClient:
                 help="give every worker a rank of its own, and restart all of them together",
             )
         members = self._read_all("member", "joined")
+        self.joined_at = time.monotonic()
         self._beating = threading.Thread(target=self._beat, name="weft-progress", daemon=True)
         self._beating.start()
         _BEATING.add(self)
@@ -189,6 +191,8 @@ class CoordinationClient:
 
     def fail(self, note: FailureNote) -> None:
         """Report to the others why this worker ends, whether or not its process does."""
+        if self.is_cut and self.other.note is not None:
+            return  # it waited for the store when another one failed, whom all know
         text = json.dumps(asdict(note))
         self._put("failed", text, ANSWER)
         if note.blames is None:
@@ -222,7 +226,7 @@ class CoordinationClient:
         def last() -> dict[int, float]:
             keys = {rank: f"beat/{rank}" for rank in range(self.me.size) if rank != self.me.rank}
             return {
-                rank: json.loads(self.store.get(key))["time"] if self._has(key) else 0.0
+                rank: json.loads(self.store.get(key))["since"] if self._has(key) else 0.0
                 for rank, key in keys.items()
             }
 
@@ -245,7 +249,7 @@ class CoordinationClient:
         if not self._has(f"beat/{cause}"):
             return f"{before}worker {cause} has never reported"
         beat = json.loads(self.store.get(f"beat/{cause}"))
-        age = time.time() - beat["time"]
+        age = max(self._since_joining() - beat["since"], 0.0)
         life = f"is dead or stopped: no sign of life for {age:.0f} s" if age > STALE else "is alive"
         life = f"was last heard of {age:.0f} s ago" if is_gone else life
         line = f"; its script is at {beat['line']}" if beat.get("line") else ""
@@ -317,7 +321,7 @@ class CoordinationClient:
         store = self.store.clone()
         while True:
             now = {
-                "time": time.time(),
+                "since": self._since_joining(),
                 "step": self.activity.step,
                 "doing": self.activity.doing,
                 "line": users_line(threading.main_thread()),
@@ -330,6 +334,10 @@ class CoordinationClient:
             # An event, not a sleep: `close` must not take a whole heartbeat.
             if self._stop.wait(HEARTBEAT):
                 return
+
+    def _since_joining(self) -> float:
+        """Seconds since all have joined, which the clocks of hosts count alike, wherever set."""
+        return time.monotonic() - self.joined_at
 
     def _look_for_failure(self, store: KeyValues) -> None:
         """End what waits in this worker once another one has failed."""

@@ -169,8 +169,9 @@ def _report(
 ) -> None:
     """Print the traceback of the script; the launcher gets the error, if it has none yet."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher repeats what the terminal sent
-    if not os.path.exists(path):
-        write_note(note_of(rank, error), path)
+    with suppress(OSError):  # a full disk: the launcher has the traceback at least
+        if not os.path.exists(path):
+            write_note(note_of(rank, error), path)
     whole = traceback.TracebackException(kind, error, trace)
     shown = [frame for frame in whole.stack if frame.filename not in _OWN]
     whole.stack = traceback.StackSummary.from_list(shown)
