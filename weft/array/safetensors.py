@@ -127,8 +127,8 @@ def make_file(path: Path, tensors: Sequence[UnsavedTensor]) -> None:
     text = json.dumps(header).encode()
     text += b" " * (-(len(text) + 8) % _ALIGNED)
     with open(path, "wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
         _reserve(file, 8 + len(text) + end)
+        file.write(len(text).to_bytes(8, "little") + text)
 
 
 def _reserve(file: BinaryIO, size: int) -> None:

@@ -12,6 +12,7 @@ from weft.errors import WeftError
 from weft.knobs import TIMEOUT
 from weft.records import dataclass
 from weft.workers import joined_cluster, member
+from weft.workers.failure import WorkerLost
 
 
 class SaveGroup(Protocol):
@@ -104,14 +105,18 @@ def _savers() -> SaveGroup:
 
 def agree(with_: SaveGroup, what: str, error: BaseException | None = None) -> None:
     """Wait until all processes are so far; raises if one of them has failed."""
-    reason = _WELL if error is None else f"{type(error).__name__}: {error}"[:2000]
+    reason = _WELL
+    if error is not None:
+        text = error.message if isinstance(error, WeftError) else f"{type(error).__name__}: {error}"
+        reason = text[:2000]
     texts = with_.tell(what, reason)
     if error is not None:
         raise error
     for rank, text in enumerate(texts):
         if text != _WELL:
-            raise WeftError(
+            raise WorkerLost(
                 f"the checkpoint is not saved: process {rank} has not {what}: {text}",
+                rank=rank,
                 help="the earlier checkpoint is as it was",
             )
 

@@ -82,8 +82,13 @@ def write_note(note: FailureNote, path: str | None = None) -> None:
     if not path:
         return
     message = {"message": note.error, "extraInfo": {"timestamp": str(int(time.time()))}}
-    with open(path, "w") as file:
-        json.dump({"message": message, "weft": asdict(note)}, file)
+    partial = Path(f"{path}.partial")
+    try:
+        partial.write_text(json.dumps({"message": message, "weft": asdict(note)}))
+        # Whole or not at all: torchrun itself fails by a file that a full disk has cut.
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def read_note(path: Path) -> FailureNote | None:
