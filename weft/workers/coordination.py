@@ -191,6 +191,7 @@ class CoordinationClient:
 
     def fail(self, note: FailureNote) -> None:
         """Report to the others why this worker ends, whether or not its process does."""
+        self._stop.set()  # its heartbeats: its process may live on without the store
         if self.is_cut and self.other.note is not None:
             return  # it waited for the store when another one failed, whom all know
         text = json.dumps(asdict(note))
