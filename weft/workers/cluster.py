@@ -22,7 +22,7 @@ from weft.workers.clocks import measure_offset
 from weft.workers.coordination import CoordinationClient, JoinedWorker, KeyValues
 from weft.workers.device_groups import DeviceGroups
 from weft.workers.failure import ERROR_FILE, WorkerLost, note_of, write_note
-from weft.workers.gloo import Gloo, store_of
+from weft.workers.gloo import Gloo, has_agents_store, store_of
 from weft.workers.launch_store import launch_store
 from weft.workers.local_gpu import choose_gpu
 from weft.workers.member import WorkerRank
@@ -54,6 +54,7 @@ class Cluster:
             server = None
         if store is None:
             store = self.torch_store()
+            server = None if has_agents_store() else 0
         self.coordination = CoordinationClient(store, me, timeout, server=server)
         self.workers: tuple[JoinedWorker, ...] = self.coordination.join()
         shared = share_memory(self.coordination, self.workers) if shares else None

@@ -75,10 +75,14 @@ def _family(address: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in address else socket.AF_INET
 
 
+def has_agents_store() -> bool:
+    """Whether torchrun serves the key-value store, not the first worker."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
 def store_of(me: WorkerRank, timeout: float) -> KeyValues:
     """The key-value store of all workers: torchrun's own, or one that the first worker has."""
-    is_agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    serves = me.rank == 0 and not is_agents
+    serves = me.rank == 0 and not has_agents_store()
     where = f"{me.address}:{me.port}"
     try:
         store = tcp_store(me.address, me.port, me.size, timeout, serves=serves)
