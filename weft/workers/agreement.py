@@ -11,6 +11,7 @@ import json
 import math
 import zlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -116,7 +117,7 @@ def sketch(array: Array) -> Sketch | None:
     return tolerance, zlib.crc32(kinds.tobytes()), norm, projections
 
 
-def are_close(one: Sequence[object] | None, other: Sequence[object] | None) -> bool:
+def are_close(one: Sequence[Any] | None, other: Sequence[Any] | None) -> bool:
     """Whether two sketches are of arrays that differ by last bits alone."""
     match one, other:
         case [

@@ -160,9 +160,9 @@ class Failures:
             step = 0 if self.cluster is None else self.cluster.coordination.activity.step
             note = note_of(self.me.rank, error, step)
             # To the launcher's file first: the store may be gone with the worker that serves it.
-            with _told("written to the launcher's file"):
+            with _report_trouble("written to the launcher's file"):
                 write_note(note, self.path)
-            with _told("sent to other workers"):
+            with _report_trouble("sent to other workers"):
                 if self.cluster is not None:
                     self.cluster.coordination.fail(note)
         finally:
@@ -170,7 +170,7 @@ class Failures:
 
 
 @contextmanager
-def _told(what: str) -> Iterator[None]:
+def _report_trouble(what: str) -> Iterator[None]:
     """Go on after an error, as a full disk: that which ends the worker must be seen."""
     try:
         yield
