@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from typing import Any
 
 import jax
@@ -16,6 +17,8 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import weft
+from weft.jax.buffers.client import the_client
+from weft.jax.joining import the_cluster
 
 Array = np.ndarray[Any, Any]
 
@@ -191,6 +194,40 @@ def check_training() -> None:
         np.testing.assert_allclose(value, wanted, rtol=1e-5)
     for name, array in there.items():
         np.testing.assert_allclose(host(array), here[name], rtol=1e-4, atol=1e-5)
+
+
+def check_sums() -> None:
+    """Small sums run without Python, unless a process is late; donated state and all kinds."""
+    mesh, index, count = devices(), jax.process_index(), len(jax.devices())
+    axes = ("x", "y")
+
+    def step(state: Any, x: Any, y: Any) -> Any:
+        total, mean = jax.lax.psum(x, axes)[0], jax.lax.pmean(y, axes)[0]
+        return state + total, x + 1, mean * 2
+
+    specs = (P(), P(axes), P(axes))
+    mapped = jax.shard_map(step, mesh=mesh, in_specs=specs, out_specs=(P(), P(axes), P()))
+    stepped = jax.jit(mapped, donate_argnums=(0, 1))
+    smallest = jax.jit(lambda x: x.min())
+    rows = np.arange(3 * count, dtype=np.int32).reshape(count, 3)
+    floats = np.sin(rows, dtype=np.float32)
+    want, state = np.zeros(3, np.int32), jax.device_put(np.zeros(3, np.int32), on(mesh))
+    x, y = jax.device_put(rows, on(mesh, axes)), jax.device_put(floats, on(mesh, axes))
+    cluster = the_cluster(the_client().processes)
+    shared = cluster.wire.shared
+    assert shared is not None
+    before, natives = cluster.coordination.activity.steps, shared.state.steps
+    for n in range(40):
+        if n % 16 == 8 + index:
+            time.sleep(0.01)  # later than native code waits
+        state, x, mean = stepped(state, x, y)
+        assert int(smallest(x)) == n + 1
+        want = want + (rows + n).sum(0)
+        np.testing.assert_array_equal(state, want)
+    np.testing.assert_allclose(mean, 2 * floats.mean(0), rtol=1e-6)
+    assert cluster.coordination.activity.steps - before == 80
+    if count == jax.process_count():
+        assert 0 < shared.state.steps - natives < 80
 
 
 def check_checkpoints() -> None:

@@ -39,6 +39,11 @@ def test_arrays_of_all_processes():
     assert ran.stdout.count("some_processes") == 2
 
 
+def test_sums_without_python():
+    ran = in_processes("sums", WEFT_DEVICES="1")
+    assert ran.returncode == 0, ran.stderr
+
+
 @pytest.mark.long
 def test_programs_of_all_processes(tmp_path: Path):
     ran = in_processes(CHECKPOINT=str(tmp_path))

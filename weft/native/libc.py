@@ -46,6 +46,11 @@ def pause() -> i32:
     """Sleep until a signal comes."""
 
 
+@extern
+def sched_yield() -> i32:
+    """Let other threads and processes have this core."""
+
+
 @extern(fixed=1)
 def syscall(
     number: int, at: Pointer, op: i32, value: i32, timeout: Pointer, other: Pointer, last: i32

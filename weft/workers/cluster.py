@@ -59,6 +59,7 @@ class Cluster:
         self.workers: tuple[JoinedWorker, ...] = self.coordination.join()
         shared = share_memory(self.coordination, self.workers) if shares else None
         has_all = shared is not None and shared.has_all
+        self.coordination.activity.native = None if shared is None else shared.state
         sockets = None if has_all else self._connected(timeout)
         devices = DeviceGroups(me, self.coordination, self.torch_store, timeout)
         self.wire = PeerConnections(sockets, self.coordination, timeout, shared, devices)
@@ -157,7 +158,7 @@ class Failures:
         try:
             if kind is KeyboardInterrupt and threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGINT, signal.SIG_IGN)  # launchers repeat it
-            step = 0 if self.cluster is None else self.cluster.coordination.activity.step
+            step = 0 if self.cluster is None else self.cluster.coordination.activity.steps
             note = note_of(self.me.rank, error, step)
             # To the launcher's file first: the store may be gone with the worker that serves it.
             with _report_trouble("written to the launcher's file"):

@@ -25,6 +25,7 @@ from weft.native.forks import fork_tracked
 from weft.records import dataclass
 from weft.workers.failure import FailureNote, WorkerLost, root_cause
 from weft.workers.member import WorkerRank
+from weft.workers.native_sums import ExchangeState
 
 T = TypeVar("T")
 HEARTBEAT = 1.0  # seconds between heartbeats
@@ -51,6 +52,12 @@ class Activity:
 
     step: int = 0  # runs of programs
     doing: str = "has run nothing yet"
+    native: ExchangeState | None = None  # counts those of native code
+
+    @property
+    def steps(self) -> int:
+        """All runs of programs."""
+        return self.step + (0 if self.native is None else self.native.steps)
 
 
 @dataclass(eq=False)
@@ -323,7 +330,7 @@ class CoordinationClient:
         while True:
             now = {
                 "since": self._since_joining(),
-                "step": self.activity.step,
+                "step": self.activity.steps,
                 "doing": self.activity.doing,
                 "line": users_line(threading.main_thread()),
             }

@@ -27,6 +27,7 @@ from weft.records import dataclass
 from weft.workers.coordination import CoordinationClient
 from weft.workers.device_groups import DeviceExchange, DeviceGroups
 from weft.workers.failure import WorkerLost
+from weft.workers.native_sums import ExchangeSite, NativeRun, PendingRuns
 from weft.workers.shared import SharedMemory
 
 HEADER = 128  # bytes: a digest, and the collective in words
@@ -104,6 +105,7 @@ class PendingExchange:
     doing: str
     sends: Sequence[tuple[Peer, Pending, Array]]
     receives: Mapping[Peer, Receiving]
+    ready: Mapping[Peer, Values] | None = None  # what native code has received
 
 
 @dataclass(eq=False)
@@ -114,6 +116,7 @@ class Messages:
     ranks: Mapping[Peer, int]
     _headers: dict[int, tuple[ProcessCollective, bytes, str]] = field(default_factory=dict)
     _program: str = ""  # the digest of the one that runs
+    _native: NativeRun | None = None  # of a program that native code runs, too
 
     def begin_run(self, name: str, digest: str) -> None:
         """Count the steps of this worker, for the errors of the others."""
@@ -121,6 +124,32 @@ class Messages:
         activity.step += 1
         activity.doing = f"runs {name}"
         self._program = digest
+        if self._native is not None:
+            self._native.take_over()
+
+    def native_run(
+        self,
+        exchanges: Sequence[tuple[ProcessCollective, Sequence[Peer], Kinds]],
+        pending: PendingRuns,
+        short_run: int,
+    ) -> NativeRun | None:
+        """The exchanges of a program, which has run before, by native code; None if it cannot be.
+
+        They are all of its exchanges, and this transport has no other program.
+        """
+        shared, sites = self.wire.shared, []
+        if shared is None or self._native is not None:
+            return None
+        for collective, peers, kinds in exchanges:
+            spans, size = _spans(tuple(kinds))
+            ranks = [self.ranks[peer] for peer in peers]
+            if size > shared.inline_bytes or not {*ranks} <= {*shared.peers}:
+                return None
+            near = [shared.peers[rank] for rank in ranks]
+            rings = [(peer.outgoing, peer.incoming) for peer in near]
+            sites.append(ExchangeSite(rings, self._header(collective)[0], kinds, spans, size))
+        self._native = NativeRun(sites, shared.state, pending, short_run, shared.spins)
+        return self._native
 
     def reaches(self, device: Any) -> bool:
         """Whether workers exchange arrays in a device's memory; all of them must call this."""
@@ -134,6 +163,10 @@ class Messages:
             with self._named(exchange):
                 return wire.devices.start(exchange, self.ranks)
         header, doing = self._header(collective)
+        received, is_posted = (None, False) if self._native is None else self._native.next()
+        if received is not None:
+            ready = dict(zip(exchange.awaited, received, strict=True))
+            return PendingExchange(exchange, header, doing, [], {}, ready)
         # Receives first: gloo sends the bytes of a message only when its receive is posted.
         receives = {}
         for peer, kinds in exchange.awaited.items():
@@ -150,7 +183,8 @@ class Messages:
             except RuntimeError as error:  # the connection is closed already
                 raise self._lost(error, peer, collective) from error
             receives[peer] = Receiving(rank, 0, pending, message)
-        return PendingExchange(exchange, header, doing, self._send(header, exchange), receives)
+        sends = [] if is_posted else self._send(header, exchange)
+        return PendingExchange(exchange, header, doing, sends, receives)
 
     def _send(self, header: bytes, exchange: Exchange) -> list[tuple[Peer, Pending, Array]]:
         """Send the message for each peer; the same arrays for several peers are packed once."""
@@ -193,6 +227,8 @@ class Messages:
             with self._named(started.exchange):
                 return wire.devices.wait(started, self.ranks)
         wire.coordination.activity.doing = started.doing
+        if started.ready is not None:
+            return started.ready
         # One deadline for the whole exchange: the timeout is not multiplied by the number of peers.
         end = time.monotonic() + wire.timeout
         for peer, receiving in started.receives.items():
@@ -262,7 +298,9 @@ class Messages:
         is_late = failed is None and ("timed out" in str(error).lower() or "timeout" in str(error))
         late = collective.timeout_error([peer], self.wire.timeout)
         base = late if is_late else collective.lost(peer)
-        message = f"{base.message}: worker {rank}; this one is in step {coordination.activity.step}"
+        message = (
+            f"{base.message}: worker {rank}; this one is in step {coordination.activity.steps}"
+        )
         help_ = f"{coordination.last_report_of(rank, is_gone=not is_late)}; {base.help}"
         return WorkerLost(message, rank=rank, help=help_, loc=collective.node.loc)
 

@@ -21,14 +21,15 @@ from weft.ir.types import Array
 from weft.records import dataclass
 
 SLOTS, SLOT_BYTES = 16, 1 << 14
-_HEAD = 128  # bytes of the counters, each in a cache line of its own
-_FIELDS = 64  # bytes before a message: its size, and a file that has it or -1
-RING_BYTES = _HEAD + SLOTS * (_FIELDS + SLOT_BYTES)
-_WRITTEN, _READ = 0, 16  # indices of the counters, of 4 bytes
+HEAD = 128  # bytes of the counters, each in a cache line of its own
+FIELDS = 64  # bytes before a message: its size, and a file that has it or -1
+RING_BYTES = HEAD + SLOTS * (FIELDS + SLOT_BYTES)
+READ_AT = 64  # bytes from the first counter to the second
+_WRITTEN, _READ = 0, READ_AT // 4  # indices of the counters, of 4 bytes
 _WRAP = (1 << 32) - 1  # counters have 32 bits, as futexes do
 SLICE = 0.05  # seconds of sleep after which a reader sees whether the writer is alive
 _PAUSE = 0.0001  # seconds between two looks of a writer whose ring is full
-_FUTEX, _WAIT, _WAKE = 202, 0, 1  # Linux on x86-64
+FUTEX, WAIT, WAKE = 202, 0, 1  # Linux on x86-64
 
 
 class _TimeSpec(ctypes.Structure):
@@ -52,7 +53,7 @@ class MessageRing:
 
     def __init__(self, memory: mmap, offset: int) -> None:
         self.bytes: Array = np.frombuffer(memory, np.uint8, RING_BYTES, offset)
-        self.counters = memoryview(memory)[offset : offset + _HEAD].cast("I")
+        self.counters = memoryview(memory)[offset : offset + HEAD].cast("I")
         self.fields = memoryview(memory)[offset : offset + RING_BYTES].cast("q")
         # The first word, `_WRITTEN`: it is what readers sleep at. Not private to a process, unlike
         # the pool's futexes.
@@ -78,16 +79,16 @@ class MessageRing:
 
     def post(self, size: int, file: int = -1) -> None:
         """Publish the next message: it is in its room, or in a file."""
-        at = (self._start(_WRITTEN) - _FIELDS) // 8
+        at = (self._start(_WRITTEN) - FIELDS) // 8
         self.fields[at], self.fields[at + 1] = size, file
         # Last: the counter publishes the message, whose bytes and fields are stored before it.
         self.counters[_WRITTEN] = self.counters[_WRITTEN] + 1 & _WRAP
-        _futex(_FUTEX, self.address, _WAKE, 1, None, None, 0)
+        _futex(FUTEX, self.address, WAKE, 1, None, None, 0)
 
     def next(self) -> tuple[int, int, Array]:
         """Size, file and bytes of the next message; the ring is not empty."""
         start = self._start(_READ)
-        at = (start - _FIELDS) // 8
+        at = (start - FIELDS) // 8
         return self.fields[at], self.fields[at + 1], self.bytes[start : start + SLOT_BYTES]
 
     def free(self) -> None:
@@ -100,10 +101,10 @@ class MessageRing:
         # ends the sleep at once.
         seen = self.counters[_WRITTEN]
         if seen == self.counters[_READ]:
-            _futex(_FUTEX, self.address, _WAIT, seen, self._timeout, None, 0)
+            _futex(FUTEX, self.address, WAIT, seen, self._timeout, None, 0)
 
     def _start(self, counter: int) -> int:
-        return _HEAD + self.counters[counter] % SLOTS * (_FIELDS + SLOT_BYTES) + _FIELDS
+        return HEAD + self.counters[counter] % SLOTS * (FIELDS + SLOT_BYTES) + FIELDS
 
 
 @dataclass(eq=False)

@@ -21,6 +21,7 @@ from weft.array.host import aligned_bytes
 from weft.ir.types import Array
 from weft.records import dataclass
 from weft.workers.coordination import CoordinationClient, JoinedWorker
+from weft.workers.native_sums import ExchangeState
 from weft.workers.rings import (
     RING_BYTES,
     SLOT_BYTES,
@@ -83,6 +84,7 @@ class SharedMemory:
     lock: threading.Lock = field(default_factory=threading.Lock)
     taken: dict[int, int] = field(default_factory=dict)  # messages read, by writer
     inbox: dict[tuple[int, int], Array] = field(default_factory=dict)  # read, and not yet awaited
+    state: ExchangeState = field(default_factory=ExchangeState.new)  # native code's
 
     def send(
         self, ranks: Sequence[int], size: int, fill: Callable[[Array], object], end: float
@@ -111,6 +113,7 @@ class SharedMemory:
             wait_for_message(peer.incoming, peer.life, end, self.spins)
             self._read(rank, peer)
             message = self.inbox.pop((rank, number), None)
+        self.state.early = len(self.inbox)
         return message
 
     def end_waits(self) -> None:
@@ -128,6 +131,7 @@ class SharedMemory:
         for rank, peer in self.peers.items():
             while not peer.incoming.is_empty:
                 self._read(rank, peer)
+        self.state.early = len(self.inbox)
 
     def _read(self, rank: int, peer: NearPeer) -> None:
         """Copy the next message of a worker into the inbox."""

@@ -90,14 +90,14 @@ def _takes_tensors(site: Site) -> bool:
         if not is_tensor_type(dtype.numpy):
             return False
         if isinstance(site.op, AllReduce | ReduceScatter | VariadicReduceScatter):
-            combiner = _combiner(site)
+            combiner = combiner_of(site)
             ufunc = None if combiner is None else ufunc_of(combiner, dtype)
             if not can_combine(ufunc, dtype.numpy):
                 return False
     return True
 
 
-def _combiner(site: Site) -> type[Op] | None:
+def combiner_of(site: Site) -> type[Op] | None:
     """The op of a reduction."""
     if isinstance(site.op, AllReduce):
         return NAMED.get(site.node.regions[0].body.combiners[0] or "")

@@ -322,6 +322,15 @@ def publish_address(value: PjrtArray, array_record: int) -> None:
     words(array_record)[_DATA] = address_of(value.held.data)
 
 
+def publish_kind(value: PjrtArray, array_record: int, kind: Kind) -> None:
+    """Publish the address and the kind of an array that is ready."""
+    record = words(array_record)
+    record[ArrayRecord.step.word] = step_of(kind) or 0
+    publish_address(value, array_record)
+    # Last: native code reads the address of an array with a kind.
+    record[_KIND] = number_of(kind)
+
+
 def value_of(handles: Handles, buffer: int) -> tuple[PjrtArray, int]:
     """The value of a buffer, and the index of its piece."""
     record = words(buffer)

@@ -29,11 +29,12 @@ from weft.jax.native.state import PluginState, state
 from weft.native.function import native, to_int
 from weft.native.libc import pthread_self
 from weft.native.memory import Items, Member, Pointer, Struct, address
-from weft.native.short_run import ShortRun
+from weft.native.short_run import LATE, ShortRun
 
 SLOT = "LoadedExecutable_Execute"
 SHORT = 250_000  # nanoseconds that a loop may hold the GIL, which is less than a thread's turn
 TRIES = 4  # of a program whose loops take longer
+AWAITED = 3  # the result of a run that another process did not join in time
 
 
 class ExecuteOptions(Struct, offsets=offsets_of("ExecuteOptions")):
@@ -92,9 +93,10 @@ def execute(given: Pointer) -> int:
         # it from its start. Another program may have had the core for a while; if it is too long
         # again and again, native calls end.
         mark_donated(first, descriptor.arguments, lists, devices, 0)
-        descriptor.tries = descriptor.tries - 1
-        if descriptor.tries <= 0:
-            args.executable.descriptor = CallDescriptor(0)
+        if came != AWAITED:
+            descriptor.tries = descriptor.tries - 1
+            if descriptor.tries <= 0:
+                args.executable.descriptor = CallDescriptor(0)
         return 0
     descriptor.tries = TRIES
     move_blocks(plans, results, descriptor.blocks, lists)
@@ -108,7 +110,7 @@ def execute(given: Pointer) -> int:
 
 @native(attribute="alwaysinline")
 def run_shortly(descriptor: CallDescriptor) -> int:
-    """Run the kernels; 0 if a loop would take too long under Python's lock."""
+    """Run the kernels; 0 if a loop would take too long under Python's lock, or AWAITED."""
     short = descriptor.short_run
     if short:
         # Read by this thread alone, in the loop's check: another thread's loop compares it with its
@@ -121,7 +123,7 @@ def run_shortly(descriptor: CallDescriptor) -> int:
         unfinished = short.unfinished
         short.unfinished = 0
         if unfinished != 0:
-            return 0
+            return AWAITED if unfinished == LATE else 0
     return FAILED if failed != 0 else DONE
 
 

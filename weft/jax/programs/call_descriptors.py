@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Iterator, Sequence
 
 from weft.emit.llvm.pool.commands import RawLaunch
+from weft.executable.items import Launch, all_items
 from weft.jax.buffers.values import number_of, step_of, template
 from weft.jax.native.calls import TRIES
 from weft.jax.native.records import (
@@ -31,10 +32,16 @@ _MAX_ARGUMENTS = 64  # a donating call checks all of them
 
 def attach_call_descriptor(handle: int, loaded: LoadedExecutable) -> None:
     """Publish a call descriptor, if the program qualifies."""
-    direct = loaded.program.direct
+    direct, frame = loaded.program.direct, loaded.program.frame
+    if direct is None and loaded.is_one_of_many:
+        from weft.jax.programs.native_sums import native_sums  # most processes are alone
+
+        summing = native_sums(loaded)
+        if summing is not None:
+            direct, frame = summing.direct, summing.frame
     if direct is None or not _is_small(loaded, direct) or not _is_plain(loaded, direct):
         return
-    raw_launch = direct.raw_launch(loaded.program.frame)
+    raw_launch = direct.raw_launch(frame)
     contents = [*_descriptor_words(loaded, direct, raw_launch)]
     held = (ctypes.c_int64 * len(contents))(*contents)
     loaded.descriptor = (held, raw_launch)
@@ -45,13 +52,14 @@ def _is_small(loaded: LoadedExecutable, direct: Direct) -> bool:
     """Whether it finishes before overlapping work could start; loops are ended by the clock."""
     most = max([nbytes for _, nbytes, _ in direct.made], default=0)
     little = loaded.program.memory().peak <= _MAX_PEAK_BYTES
-    few = len(direct.given) <= _MAX_ARGUMENTS and _steps(direct) <= _MAX_OPS
+    few = len(direct.given) <= _MAX_ARGUMENTS and _steps(loaded) <= _MAX_OPS
     return little and few and most <= _MAX_RESULT_BYTES
 
 
-def _steps(direct: Direct) -> int:
+def _steps(loaded: LoadedExecutable) -> int:
     """The arithmetic of its kernels: little memory may be read many times."""
-    kernels = [item.kernel for item in direct.call.launches]
+    items = all_items(loaded.program.tiled.block)
+    kernels = [item.kernel for item in items if isinstance(item, Launch)]
     work = [work_of(kernel) for kernel in kernels if not _has_loop(kernel)]
     return sum(one.flops + _TRANSCENDENTAL_OPS * one.transcendentals for one in work)
 
@@ -65,11 +73,11 @@ def _has_loop(kernel: AnyKernel) -> bool:
 
 def _is_plain(loaded: LoadedExecutable, direct: Direct) -> bool:
     """Whether results are exactly its kernels' outputs, with pieces in device order."""
-    inside, outside = loaded.described.inside, loaded.described.outside
-    in_order = all(buffer_format.order is None for buffer_format in (*inside, *outside))
+    outside = loaded.described.outside
+    in_order = all(order is None for order in (*loaded.orders, *loaded.result_orders))
     dense = all(buffer_format.is_row_major for buffer_format in outside)
     fresh = direct.is_whole and not loaded.forwarded and all(own for *_, own in direct.made)
-    steps = [step_of(kind) for kind, *_ in direct.made]
+    steps = [step_of(loaded.kind_here(kind)) for kind, *_ in direct.made]
     return in_order and dense and fresh and None not in steps
 
 
@@ -94,7 +102,8 @@ def _descriptor_words(
     )
     for n, (kind, places) in enumerate(direct.given):
         donated = int(n in loaded.donated)
-        yield from ArgumentPlan.words(count=len(places), kind=number_of(kind), donated=donated)
+        number = number_of(loaded.kind_here(kind))
+        yield from ArgumentPlan.words(count=len(places), kind=number, donated=donated)
         yield from _operands(raw_launch, places)
     for n, ((_, nbytes, _), (_, places)) in enumerate(
         zip(direct.made, direct.written, strict=True)
@@ -114,5 +123,8 @@ def _operands(raw_launch: RawLaunch, places: Sequence[int]) -> list[int]:
 def _templates(loaded: LoadedExecutable, direct: Direct) -> int:
     """The array records of the results, one after another."""
     pairs = zip(loaded.results, direct.made, strict=True)
-    made = [template(*result, READY, kind=kind, native=True) for result, (kind, *_) in pairs]
+    made = [
+        template(*result, READY, kind=loaded.kind_here(kind), native=True)
+        for result, (kind, *_) in pairs
+    ]
     return loaded.described.bytes(b"".join(made))[0]

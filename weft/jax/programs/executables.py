@@ -13,14 +13,14 @@ import numpy as np
 from weft.array.device import Device
 from weft.array.host import HOST_MEMORY
 from weft.array.memory import DeviceMemory, on_host
-from weft.array.stacked import Kind, Stacked
+from weft.array.stacked import Kind, Stacked, kind_of
 from weft.errors import WeftError
 from weft.executable.items import piece_bytes
 from weft.ir.types import Array, TensorType
 from weft.jax.abi import api
 from weft.jax.buffers.client import Client, fill, the_client
 from weft.jax.buffers.formats import BufferFormat, buffer_formats, taken_over
-from weft.jax.buffers.values import buffer_type_of, step_of, template
+from weft.jax.buffers.values import ONE_DEVICE, buffer_type_of, step_of, template
 from weft.jax.native.handles import INVALID, Handles, PjrtError
 from weft.jax.native.records import ENQUEUED, EXECUTABLE, PENDING, READY, ExecutableRecord
 from weft.jax.native.slots import SlotFunction
@@ -109,11 +109,16 @@ class LoadedExecutable:
         order = partial(order_here, self.program, partitions_compiled(numbers, client.processes))
         self.orders = [order(buffer_format) for buffer_format in described.inside]
         self.result_orders = [order(buffer_format) for buffer_format in described.outside]
+        # Of several processes, each with one device: its arrays are those of a single device.
+        self.is_one_of_many = self.program.here is not None and self.count == 1
+        if self.is_one_of_many:
+            self.orders, self.result_orders = [None] * len(self.orders), [None] * described.count
         self.at_once = executable.runs_at_once()
         # Scratch lists of array records, one for each argument and result.
         self.records_in = _Pointer * max(1, len(self.program.arg_types))
         self.records_out = _Pointer * max(1, len(self.results))
         self.kinds = [kind for kind, *_ in self.program.arguments.listed]
+        self.kinds_here = [kind and self.kind_here(kind) for kind in self.kinds]
         self.memory = self.program.arguments.memory
         kept = [client.home.of(result.memory) for result in described.outside]
         ours = HOST_MEMORY if self.program.is_on_host else self.program.held_in
@@ -127,10 +132,17 @@ class LoadedExecutable:
         self.ready_at = self._templates(READY, self.shown)
         self.heads = [self.program.stack_dims.shape(union(mask)) for mask in self.program.masks]
 
+    def kind_here(self, kind: Kind) -> Kind:
+        """The kind of an argument or result as JAX's arrays have it in this process."""
+        if not self.is_one_of_many:
+            return kind
+        piece = kind.shape[len(kind.sub_axes.sizes) :]
+        return kind_of(ONE_DEVICE, (1, *piece), kind.dtype, kind.memory)
+
     def _shown(self) -> dict[int, Kind]:
         """The results whose memory native code may read, and their kinds."""
         return {
-            n: kind
+            n: self.kind_here(kind)
             for n, kind in self.program.known
             if n not in self.forwarded
             and n not in self.moved
@@ -192,6 +204,8 @@ class LoadedExecutable:
 
     def _fit(self, index: int, stacked: Stacked) -> Stacked:
         head, sub_axes = self.heads[index], self.program.sub_axes
+        if self.is_one_of_many:
+            return self._of_one_device(index, stacked)
         if stacked.sub_axes == sub_axes and stacked.data.shape[: len(head)] == head:
             return stacked
         try:
@@ -203,6 +217,15 @@ class LoadedExecutable:
             return moved
         data = moved.data[tuple([slice(size) for size in head])]
         return Stacked(np.broadcast_to(data, (*head, *moved.shape)), sub_axes)
+
+    def _of_one_device(self, index: int, stacked: Stacked) -> Stacked:
+        """An array of this process's only device, as the program's stack of the same memory."""
+        shape, data = (*self.heads[index], *stacked.shape), stacked.data
+        if data.shape != shape:
+            data = data.reshape(shape)
+        kind = self.kinds[index] if stacked.kind is self.kinds_here[index] else None
+        address, lease = stacked.address, stacked.lease
+        return Stacked(data, self.program.sub_axes, stacked.owned, kind, address, lease)
 
     def fitted(self, stacks: Sequence[Stacked | None]) -> Sequence[Stacked | None]:
         """All arguments in the program's sub-axes; usually unchanged."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from weft.array.future import StackFuture
 from weft.array.host import copied
 from weft.array.memory import DeviceBuffer
-from weft.array.stacked import Stacked
+from weft.array.stacked import Kind, Stacked
 from weft.array.stream import DEFAULT
 from weft.jax.abi import api
 from weft.jax.buffers.buffers import forget_arrivals
@@ -18,10 +19,12 @@ from weft.jax.buffers.events import event_of
 from weft.jax.buffers.gathering import gathered
 from weft.jax.buffers.values import (
     NOTHING,
+    ONE_DEVICE,
     PjrtArray,
     bind_value,
     deleted,
     publish_address,
+    publish_kind,
     share_lent,
     value_at,
 )
@@ -32,6 +35,7 @@ from weft.jax.native.slots import SlotFunction
 from weft.jax.patches.interrupts import LoopInterrupted
 from weft.jax.programs.call_descriptors import attach_call_descriptor
 from weft.jax.programs.executables import LoadedExecutable
+from weft.jax.programs.placement import PENDING
 from weft.jax.programs.profiling import span
 from weft.run.execute import Run, take_over
 
@@ -51,11 +55,15 @@ class Execution(Run):
     ) -> None:
         super().__init__(loaded.program, given, results, DEFAULT)
         self.loaded = loaded
+        # Until it has run, native code must not exchange messages that come after it.
+        self.counted = loaded.program.here is not None
+        PENDING.count += self.counted
         self.done = StackFuture().helped_by(DEFAULT.help)
 
     def abandon(self, error: BaseException) -> None:
         """Fail the results because of an interrupt."""
         super().abandon(error)
+        self._uncount()
         if not self.done.is_ready:
             self.done.fail(error)
 
@@ -64,13 +72,19 @@ class Execution(Run):
         try:
             with span("run", self.loaded.described.executable.name):
                 made = _results(self.loaded, self._stacks())
+            self._uncount()
             self._resolve(made)
         except BaseException as error:  # noqa: BLE001  # re-raised when results are fetched
+            self._uncount()
             for result in self.results:
                 result.fail(error)
             self.done.fail(error)
         else:
             self.done.resolve(NOTHING)
+
+    def _uncount(self) -> None:
+        PENDING.count -= self.counted
+        self.counted = False
 
 
 def _execute(handles: Handles, args: Any) -> None:
@@ -235,6 +249,8 @@ def _results(loaded: LoadedExecutable, stacks: Sequence[Stacked | None]) -> Sequ
         made: Sequence[Stacked] = loaded.program(*loaded.fitted(stacks))
         if loaded.forwarded:
             made = _copied(loaded, made)
+        if loaded.is_one_of_many:
+            made = [*map(_of_one_device, made)]
         return _moved(loaded, made) if loaded.moved else made
     except MemoryError:  # errors of ops have their lines; this one concerns arguments and results
         memory = loaded.program.memory()
@@ -250,6 +266,18 @@ def _copied(loaded: LoadedExecutable, made: Sequence[Stacked]) -> Sequence[Stack
         copy = data.copy() if data.__class__ is DeviceBuffer else copied(data)
         listed[n] = _enqueued(Stacked(copy, listed[n].sub_axes, owned=True))
     return listed
+
+
+def _of_one_device(made: Stacked) -> Stacked:
+    """A result of this process's only device, as an array of that device."""
+    data, shape = made.data, (1, *made.shape)
+    if data.shape != shape:
+        data, event = data.reshape(shape), getattr(data, "event", None)
+        if event is not None:  # of a device's stream
+            data.event = event
+    stacked = Stacked(data, ONE_DEVICE, made.owned)
+    stacked.located()
+    return stacked
 
 
 def _moved(loaded: LoadedExecutable, made: Sequence[Stacked]) -> Sequence[Stacked]:
@@ -307,13 +335,22 @@ def _hand_out(
     while not handles.native.spread(*spread, ctypes.addressof(array_records)):
         handles.more((loaded.count + 1) * len(results))
     if not ready:
-        for value, array_record in zip(results, array_records, strict=True):
+        for n, (value, array_record) in enumerate(zip(results, array_records, strict=True)):
+            if loaded.is_one_of_many and (kind := loaded.shown.get(n)):
+                value.then(partial(_show, value, array_record, kind))
             bind_value(handles, value, array_record)
         return
     for value, array_record in zip(results, array_records, strict=True):
         handles.objects[array_record] = value
     for n in loaded.shown:
         publish_address(results[n], array_records[n])
+
+
+def _show(value: PjrtArray, array_record: int, kind: Kind) -> None:
+    """Let native code read a result once it is computed, unless it is deleted."""
+    held = value.held
+    if held is not None and held.kind is kind:
+        publish_kind(value, array_record, kind)
 
 
 SLOTS: tuple[tuple[str, SlotFunction], ...] = (("LoadedExecutable_Execute", _execute),)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import Unsupported
-from weft.executable.process import Exchange, Peer, Process, Values
+from weft.executable.process import Exchange, Peer, Process, ProcessCollective, Values
 from weft.jax.buffers.formats import BufferFormat
 from weft.jax.joining import the_cluster
 from weft.jax.processes import JaxProcesses
@@ -17,9 +17,14 @@ from weft.mesh.owners import StackedAxes, owned_axes
 from weft.pipeline import Program
 from weft.records import dataclass
 from weft.run import LocalProgram
+from weft.workers.native_sums import PendingRuns
 
 if TYPE_CHECKING:
-    from weft.workers.messages import Messages
+    from weft.workers.messages import Kinds, Messages
+    from weft.workers.native_sums import NativeRun
+
+
+PENDING = PendingRuns.new()  # of programs over several processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,14 @@ class LateMessages:
     def reaches(self, device: Any) -> bool:
         """JAX's buffers are in the host's memory."""
         return False
+
+    def native_run(
+        self,
+        exchanges: Sequence[tuple[ProcessCollective, Sequence[Peer], Kinds]],
+        short_run: int,
+    ) -> NativeRun | None:
+        """The exchanges of the program, which has run, by native code; None if it cannot be."""
+        return self._messages[0].native_run(exchanges, PENDING, short_run)
 
     def start(self, exchange: Exchange) -> Any:
         """Start an exchange."""

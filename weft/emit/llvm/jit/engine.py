@@ -75,8 +75,8 @@ class NativeLibrary:
 
     def __init__(self, text: str, names: Sequence[str]) -> None:
         # A Phase describes a function of a kernel and its task count; only its name is used here.
-        (self._loaded,) = load([Emitted(text, tuple([Phase(name, 1) for name in names]))])
-        found = [phase.address for phase in self._loaded.phases]
+        (self.kernel,) = load([Emitted(text, tuple([Phase(name, 1) for name in names]))])
+        found = [phase.address for phase in self.kernel.phases]
         self.addresses = dict(zip(names, found, strict=True))
 
 
