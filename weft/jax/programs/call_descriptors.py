@@ -18,6 +18,7 @@ from weft.jax.native.records import (
     words,
 )
 from weft.jax.programs.executables import LoadedExecutable
+from weft.jax.programs.placement import LateMessages
 from weft.kernels.flow import ControlFlow, FlowLoop, statements_in
 from weft.kernels.group import AnyKernel
 from weft.kernels.work import work_of
@@ -30,8 +31,20 @@ _TRANSCENDENTAL_OPS = 16  # arithmetic ops of a transcendental function
 _MAX_ARGUMENTS = 64  # a donating call checks all of them
 
 
-def attach_call_descriptor(handle: int, loaded: LoadedExecutable) -> None:
-    """Publish a call descriptor, if the program qualifies."""
+def attach_call_descriptor(handle: int, loaded: LoadedExecutable) -> bool:
+    """Publish a call descriptor, if the program qualifies; False, without one, if it is too early.
+
+    A program of several processes may not have run yet when it is called again.
+    """
+    process = loaded.program.host.process
+    late = None if process is None else process.transport
+    if isinstance(late, LateMessages) and not late.has_run:
+        return False
+    _attach(handle, loaded)
+    return True
+
+
+def _attach(handle: int, loaded: LoadedExecutable) -> None:
     direct, frame = loaded.program.direct, loaded.program.frame
     if direct is None and loaded.is_one_of_many:
         from weft.jax.programs.native_sums import native_sums  # most processes are alone

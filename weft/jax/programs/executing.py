@@ -111,8 +111,8 @@ def _execute(handles: Handles, args: Any) -> None:
             events[n] = handles.ready if done is None else event_of(handles, done)
     loaded.calls += 1
     # Not at the first call: programs that run once, as most in a test do, need no descriptor.
-    if loaded.calls == _CALLS_BEFORE_NATIVE:
-        attach_call_descriptor(args.executable, loaded)
+    if loaded.calls == _CALLS_BEFORE_NATIVE and not attach_call_descriptor(args.executable, loaded):
+        loaded.calls -= 1  # again at the next call
 
 
 def _arguments(

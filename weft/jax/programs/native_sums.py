@@ -118,7 +118,7 @@ def native_sums(loaded: LoadedExecutable) -> NativeSums | None:
     sums = [_ExchangedSum.of(program, item) for item in others if isinstance(item, Collective)]
     found = [one for one in sums if one is not None]
     transport = program.host.process and program.host.process.transport
-    if len(found) != len(others) or not isinstance(transport, LateMessages):
+    if not found or len(found) != len(others) or not isinstance(transport, LateMessages):
         return None
     run = transport.native_run([one.site for one in found], interruptions().short_run_at)
     if run is None:

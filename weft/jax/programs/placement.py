@@ -78,6 +78,11 @@ class LateMessages:
         """JAX's buffers are in the host's memory."""
         return False
 
+    @property
+    def has_run(self) -> bool:
+        """Whether the program has begun to run, so that its processes have agreed on it."""
+        return bool(self._messages)
+
     def native_run(
         self,
         exchanges: Sequence[tuple[ProcessCollective, Sequence[Peer], Kinds]],
