@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from weft import WeftError
 from weft.remote import wire
 from weft.remote.client import connect
 from weft.remote.limits import ServerLimits
-from weft.remote.streams import Replies
+from weft.remote.streams import Replies, Turns
 
 OWN = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own for each channel
 TOKEN = (("authorization", "Bearer right-token"),)
@@ -137,6 +138,45 @@ def test_requests_without_replies_are_few():
     replies.close()
     thread.join(5)
     assert not thread.is_alive()
+
+
+class Numbered:
+    """Requests that are answered at once, or later if they are odd; None is their end."""
+
+    are_here = False
+
+    def __init__(self, replies: Replies) -> None:
+        self.replies, self.threads = replies, list[str]()
+        self.numbers: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+
+    def handle_next(self, may_wait: bool) -> bool:
+        number = self.numbers.get()
+        if number is None:
+            self.replies.put(None)
+            return False
+        assert self.replies.admit(may_wait)
+        self.threads.append(threading.current_thread().name)
+        if number % 2 == 0:
+            self.replies.put(b"%d" % number)
+        return True
+
+
+def test_requests_and_replies_take_turns():
+    replies, mine = Replies(10), threading.current_thread().name
+    requests = Numbered(replies)
+    turns = Turns(requests, replies)
+
+    def replies_to(*numbers: int | None) -> bytes | None:
+        for number in numbers:
+            requests.numbers.put(number)
+        return turns.get()
+
+    assert [replies_to(0), replies_to(2)] == [b"0", b"2"]
+    assert replies_to(1, 4) == b"4"  # the other thread reads while 1 has no reply
+    replies.put(b"1")
+    assert [replies_to(6), turns.get()] == [b"1", b"6"]
+    assert [replies_to(8), replies_to(None)] == [b"8", None]  # all have one
+    assert requests.threads == [mine] * 3 + ["weft-session"] * 2 + [mine]
 
 
 def test_replies_that_nobody_reads_stop_the_requests(serving):

@@ -6,6 +6,7 @@ numpy's `StringDType`, in the memory of the host; there are no layouts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -79,7 +80,7 @@ class StringArray:
     @property
     def size(self) -> int:
         """The number of strings."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     @property
     def nbytes(self) -> NoReturn:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from weft.errors import WeftError
 from weft.ir.types import Array as Numpy
 from weft.remote.channel import connection_error, import_grpc, open_channel, token_metadata
+from weft.remote.streams import chunks_of, read_ahead
 from weft.remote.wire import (
     CHUNK,
     DOWNLOAD,
@@ -267,7 +268,7 @@ class Connection:
             if first.kind == "failed":
                 raise failure_of(first)
             target = room.data
-            for chunk in chunks:
+            for chunk in read_ahead(chunks, len(room)):
                 target[at : at + len(chunk)] = chunk
                 at += len(chunk)
         except (self._grpc.RpcError, StopIteration) as error:
@@ -287,5 +288,4 @@ class Connection:
 
 def _chunks(first: bytes, data: memoryview) -> Iterator[bytes]:
     yield first
-    for at in range(0, len(data), CHUNK):
-        yield bytes(data[at : at + CHUNK])
+    yield from chunks_of(data)

@@ -27,9 +27,8 @@ from weft.records import dataclass
 from weft.remote.channel import import_grpc, server_channel_options
 from weft.remote.limits import ServerLimits
 from weft.remote.session import REQUESTS, ClientSession, ServedProgram
-from weft.remote.streams import FirstMessages, Replies
+from weft.remote.streams import FirstMessages, Replies, Turns, chunks_of, read_ahead
 from weft.remote.wire import (
-    CHUNK,
     DOWNLOAD,
     KINDS,
     LARGEST_MESSAGE,
@@ -157,7 +156,7 @@ class DeviceServer:
     # Sessions
 
     def session(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        """One client: its requests are handled in a thread, replies are sent in this one."""
+        """One client: its requests are handled, and replies sent."""
         replies = Replies(self.limits.pending)
         session = ClientSession(self.limits, replies.put)
         name = secrets.token_hex(16)
@@ -177,14 +176,8 @@ class DeviceServer:
             yield encoded(
                 "welcome", version=version, session=name, weft=weft.__version__, limits=limits
             )
-            reader = threading.Thread(
-                target=_read,
-                args=(requests, session, replies),
-                name="weft-session",
-                daemon=True,
-            )
-            reader.start()
-            yield from batches(replies)
+            handled = SessionRequests(requests, session, replies)
+            yield from batches(Turns(handled, replies))
         finally:
             with self._lock:
                 del self.sessions[name]
@@ -262,25 +255,52 @@ class DeviceServer:
                 yield failed(0, error)
                 return
             yield encoded("value", op=0, size=len(data))
-            for at in range(0, len(data), CHUNK):
-                yield bytes(data[at : at + CHUNK])
+            yield from chunks_of(data)
 
 
-def _read(requests: Iterator[bytes], session: ClientSession, replies: Replies) -> None:
-    """Handle the requests of a session until it ends; a malformed one ends it."""
-    grpc = import_grpc("serving devices")
-    try:
-        for data in requests:
-            for message in messages(data, *REQUESTS):
-                if "op" in KINDS[message.kind]:
-                    replies.admit()
-                session.handle(message)
-    except grpc.RpcError:
-        pass  # the client is gone
-    except Exception as error:  # noqa: BLE001  # reported to the client
-        replies.put(failed(0, error))
-    finally:
-        replies.put(None)
+class SessionRequests:
+    """The requests of a session; a malformed one ends it."""
+
+    def __init__(self, data: Iterator[bytes], session: ClientSession, replies: Replies) -> None:
+        self._data, self._session, self._replies = data, session, replies
+        self._batch: Iterator[WireMessage] = iter(())
+        self._next: WireMessage | None = None  # received, and not yet handled
+        self._has_ended = False
+
+    @property
+    def are_here(self) -> bool:
+        """Whether another one has been received."""
+        return self._next is not None
+
+    def handle_next(self, may_wait: bool) -> bool:
+        """Handle one; False at the end, or if it must wait for a slot and may not."""
+        if self._has_ended:
+            return False
+        try:
+            if self._next is None:
+                self._next = self._received()
+            if "op" in KINDS[self._next.kind] and not self._replies.admit(may_wait):
+                return False
+            message, self._next = self._next, None
+            self._session.handle(message)
+            self._next = next(self._batch, None)
+        except (StopIteration, import_grpc("serving devices").RpcError):
+            self._end()  # the client is gone
+        except Exception as error:  # noqa: BLE001  # reported to the client
+            self._replies.put(failed(0, error))
+            self._end()
+        return not self._has_ended
+
+    def _received(self) -> WireMessage:
+        """The first message of the next batch; raises StopIteration at the end."""
+        while True:
+            self._batch = messages(next(self._data), *REQUESTS)
+            if (first := next(self._batch, None)) is not None:
+                return first
+
+    def _end(self) -> None:
+        self._has_ended, self._next = True, None
+        self._replies.put(None)
 
 
 def _check_size(first: WireMessage, size: int) -> None:
@@ -294,7 +314,7 @@ def _check_size(first: WireMessage, size: int) -> None:
 def _fill(room: Any, chunks: Iterator[bytes]) -> None:
     """Receive as many bytes as there is room for."""
     at, size = 0, len(room)
-    for chunk in chunks:
+    for chunk in read_ahead(chunks, size):
         end = at + len(chunk)
         if end > size:
             raise WeftError(f"more than {size:,} bytes were sent", help=f"send {size:,} bytes")
