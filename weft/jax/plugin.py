@@ -31,6 +31,7 @@ from weft.jax.processes import JaxProcesses, find_processes
 from weft.jax.versions import check_versions, too_old, weft_version
 from weft.native.cpython import pointer_to
 from weft.native.forks import after_fork
+from weft.workers.member import PROGRESS
 
 PATIENCE = 0.5  # seconds for threads to park at process exit
 
@@ -121,7 +122,7 @@ def _chain(extensions: Mapping[int, Sequence[str]], addresses: Mapping[str, int]
 
 def _daemons() -> list[threading.Thread]:
     """Daemon threads that may call Weft; those created by JAX are not Python's."""
-    found = [t for t in threading.enumerate() if t.daemon and t.name != WATCHING]
+    found = [t for t in threading.enumerate() if t.daemon and t.name not in (WATCHING, PROGRESS)]
     return [t for t in found if not isinstance(t, threading._DummyThread)]
 
 

@@ -24,7 +24,7 @@ from weft.ir.location import Location
 from weft.native.forks import fork_tracked
 from weft.records import dataclass
 from weft.workers.failure import FailureNote, WorkerLost, root_cause
-from weft.workers.member import WorkerRank
+from weft.workers.member import PROGRESS, WorkerRank
 from weft.workers.native_sums import ExchangeState
 
 T = TypeVar("T")
@@ -119,7 +119,7 @@ class CoordinationClient:
             )
         members = self._read_all("member", "joined")
         self.joined_at = time.monotonic()
-        self._beating = threading.Thread(target=self._beat, name="weft-progress", daemon=True)
+        self._beating = threading.Thread(target=self._beat, name=PROGRESS, daemon=True)
         self._beating.start()
         _BEATING.add(self)
         return tuple([JoinedWorker(**json.loads(text)) for text in members])

@@ -10,6 +10,7 @@ from weft.errors import WeftError
 from weft.records import dataclass
 
 PORT = 29500  # torchrun's default
+PROGRESS = "weft-progress"  # the name of a worker's thread that reports its progress
 
 
 @dataclass(frozen=True, slots=True)
