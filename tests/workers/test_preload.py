@@ -68,3 +68,9 @@ def test_nothing_starts_a_thread(script: str):
     environment = {"OMP_NUM_THREADS": "1", "PATH": "", "PYTHONPATH": str(ROOT)}
     ran = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
     assert ran.stdout == "1\n"
+
+
+def test_launchers_start_without_numpy():
+    code = "import sys, weft.workers.launch; print('numpy' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "False"

@@ -56,7 +56,7 @@ class Plugin:
     def __init__(self, processes: JaxProcesses, home: Home) -> None:
         spoken = api()
         bridged = [name for name in all_slots() if asks_python(name)]
-        self.native = Native(spoken)
+        self.native = _LOADED.pop() if _LOADED else Native(spoken)
         self.handles = Handles(self.native)
         self.client = client.start(self.handles, processes, f"weft {weft_version()}", home)
         state = self.native.state
@@ -148,6 +148,12 @@ def _capsule(address: int) -> Any:
 
 _LOCK = threading.Lock()
 _MADE: list[Plugin] = []
+_LOADED: list[Native] = []  # native functions without a plugin, in a process that is to be forked
+
+
+def warm_up() -> None:
+    """Load the native functions before workers are forked, so that they do not all pay for it."""
+    _LOADED.append(Native(api()))
 
 
 def configure(*, devices: int) -> None:

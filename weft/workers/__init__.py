@@ -11,8 +11,6 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from weft.errors import WeftError
 from weft.workers.member import WorkerRank, member
 
@@ -54,10 +52,9 @@ def made_once(content: bytes, make: Callable[[], str]) -> str:
 
 def agree_on_arguments(cluster: Cluster, name: str, arguments: Mapping[str, object]) -> None:
     """Raise unless all workers give the same host arrays, as every argument is a global value."""
-    from weft.workers.agreement import agree_on_values  # most processes are alone
+    from weft.workers.agreement import agree_on_values  # launchers start without numpy
 
-    on_host = {key: each for key, each in arguments.items() if isinstance(each, np.ndarray)}
-    agree_on_values(cluster.coordination, name, on_host)
+    agree_on_values(cluster.coordination, name, arguments)
 
 
 def workers_of(mesh: Mesh) -> WorkerRank | None:

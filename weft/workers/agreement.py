@@ -29,9 +29,10 @@ _SEED = 0
 
 
 def agree_on_values(
-    coordination: CoordinationClient, name: str, arguments: Mapping[str, Array]
+    coordination: CoordinationClient, name: str, given: Mapping[str, object]
 ) -> None:
-    """Raise unless all workers give a program the same values; warn if they are only close."""
+    """Raise unless all workers give a program the same host arrays; warn if they are only close."""
+    arguments = {key: each for key, each in given.items() if isinstance(each, np.ndarray)}
     sums = {key: checksum(each) for key, each in arguments.items()}
     listed = dict(enumerate(coordination.gather_texts(f"called {name}", json.dumps(sums))))
     job, odd = majority(listed)

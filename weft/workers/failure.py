@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from weft.array.context import is_users, line_at
 from weft.errors import WeftError
 from weft.ir.location import Location
 from weft.records import dataclass
@@ -53,6 +52,8 @@ def note_of(rank: int, error: BaseException, step: int = 0) -> FailureNote:
 
 def _text(error: BaseException) -> str:
     """An error without the op's text, which the worker's own output has, and the user's line."""
+    from weft.array.context import is_users, line_at  # launchers start without numpy
+
     # Of the traceback, unless the error knows it: that which called Weft or another library.
     steps = traceback.walk_tb(error.__traceback__)
     places = [line_at(frame.f_code.co_filename, line) for frame, line in steps if is_users(frame)]

@@ -95,7 +95,9 @@ def preload(command: Sequence[str]) -> None:
         if FOLDER in os.environ:  # a profile has the programs of workers alone
             return
         with suppress(ImportError, WeftError):  # no llvmlite, or a target that cannot be used here
-            importlib.import_module("weft.pipeline").warm_up()
+            for name in ("weft.pipeline", "weft.jax.plugin"):
+                if name in sys.modules:
+                    importlib.import_module(name).warm_up()
 
 
 def _become(worker: dict[str, Any], command: Sequence[str], parent: int) -> Callable[[], object]:

@@ -28,7 +28,18 @@ COMPILER = (
     "weft.workers.cluster",
 )
 TORCH = ("torch", "torch.distributed")
-JAX = ("jax", "jax.numpy", "weft.jax.plugin", "weft.jax.parts")
+JAX = (
+    "jax",
+    "jax.numpy",
+    "weft.jax.plugin",
+    "weft.jax.parts",
+    "weft.jax.patches.exporting",
+    "jax._src.buffer_callback",
+    "jax._src.checkify",
+    "jaxlib.mlir.dialects.builtin",
+    "jaxlib.mlir.dialects.mhlo",
+    "jax_plugins.weft",
+)
 # Installed packages that do not import PyTorch by themselves.
 _WITHOUT_TORCH = {"weft", "numpy", "ml_dtypes", "scipy", "jax", "jaxlib", "optax", "llvmlite"}
 _SETTERS = ("environ.setdefault", "environ.update", "environ.__setitem__", "putenv")

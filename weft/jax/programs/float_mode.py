@@ -20,9 +20,10 @@ _DEFAULT = ctypes.c_void_p(-1)  # FE_DFL_ENV, of glibc, musl and Apple's libm on
 @cache
 def _libm() -> Any:
     """The C math library; None if not found, or without these functions."""
-    for name in (None, ctypes.util.find_library("m")):
+    # The interpreter itself has it, as a rule: to search for it starts another process.
+    for find in (lambda: None, lambda: ctypes.util.find_library("m")):
         try:
-            library = ctypes.CDLL(name)
+            library = ctypes.CDLL(find())
             library.fegetenv, library.fesetenv  # noqa: B018  # attribute access resolves the symbol
         except (OSError, AttributeError, TypeError):
             continue
