@@ -84,7 +84,8 @@ class SharedMemory:
     lock: threading.Lock = field(default_factory=threading.Lock)
     taken: dict[int, int] = field(default_factory=dict)  # messages read, by writer
     inbox: dict[tuple[int, int], Array] = field(default_factory=dict)  # read, and not yet awaited
-    state: ExchangeState = field(default_factory=ExchangeState.new)  # native code's
+    early: int = 0  # of the messages in it, as native code knows
+    state: ExchangeState = field(default_factory=ExchangeState.new)
 
     def send(
         self, ranks: Sequence[int], size: int, fill: Callable[[Array], object], end: float
@@ -113,7 +114,7 @@ class SharedMemory:
             wait_for_message(peer.incoming, peer.life, end, self.spins)
             self._read(rank, peer)
             message = self.inbox.pop((rank, number), None)
-        self.state.early = len(self.inbox)
+        self._count_early()
         return message
 
     def end_waits(self) -> None:
@@ -131,7 +132,12 @@ class SharedMemory:
         for rank, peer in self.peers.items():
             while not peer.incoming.is_empty:
                 self._read(rank, peer)
-        self.state.early = len(self.inbox)
+        self._count_early()
+
+    def _count_early(self) -> None:
+        """Have native code know of messages that come before its own."""
+        if len(self.inbox) != self.early:
+            self.early = self.state.early = len(self.inbox)
 
     def _read(self, rank: int, peer: NearPeer) -> None:
         """Copy the next message of a worker into the inbox."""

@@ -113,6 +113,7 @@ class LoadedExecutable:
         self.is_one_of_many = self.program.here is not None and self.count == 1
         if self.is_one_of_many:
             self.orders, self.result_orders = [None] * len(self.orders), [None] * described.count
+        self._kinds_here: dict[Kind, Kind] = {}
         self.at_once = executable.runs_at_once()
         # Scratch lists of array records, one for each argument and result.
         self.records_in = _Pointer * max(1, len(self.program.arg_types))
@@ -136,8 +137,12 @@ class LoadedExecutable:
         """The kind of an argument or result as JAX's arrays have it in this process."""
         if not self.is_one_of_many:
             return kind
-        piece = kind.shape[len(kind.sub_axes.sizes) :]
-        return kind_of(ONE_DEVICE, (1, *piece), kind.dtype, kind.memory)
+        found = self._kinds_here.get(kind)
+        if found is None:
+            piece = kind.shape[len(kind.sub_axes.sizes) :]
+            found = kind_of(ONE_DEVICE, (1, *piece), kind.dtype, kind.memory)
+            self._kinds_here[kind] = found
+        return found
 
     def _shown(self) -> dict[int, Kind]:
         """The results whose memory native code may read, and their kinds."""

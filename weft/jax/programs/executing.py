@@ -37,10 +37,13 @@ from weft.jax.programs.call_descriptors import attach_call_descriptor
 from weft.jax.programs.executables import LoadedExecutable
 from weft.jax.programs.placement import PENDING
 from weft.jax.programs.profiling import span
+from weft.native.memory import address
 from weft.run.execute import Run, take_over
+from weft.workers.native_sums import PendingRuns
 
 _Pointer = ctypes.c_size_t
 _ARRAY = BufferRecord.array.word
+_PENDING = ctypes.c_int64.from_address(address(PendingRuns.count.of(PENDING)))
 _CALLS_BEFORE_NATIVE = 2  # calls through Python before native code takes over
 
 
@@ -57,7 +60,7 @@ class Execution(Run):
         self.loaded = loaded
         # Until it has run, native code must not exchange messages that come after it.
         self.counted = loaded.program.here is not None
-        PENDING.count += self.counted
+        _PENDING.value += self.counted
         self.done = StackFuture().helped_by(DEFAULT.help)
 
     def abandon(self, error: BaseException) -> None:
@@ -83,7 +86,7 @@ class Execution(Run):
             self.done.resolve(NOTHING)
 
     def _uncount(self) -> None:
-        PENDING.count -= self.counted
+        _PENDING.value -= self.counted
         self.counted = False
 
 
@@ -250,7 +253,7 @@ def _results(loaded: LoadedExecutable, stacks: Sequence[Stacked | None]) -> Sequ
         if loaded.forwarded:
             made = _copied(loaded, made)
         if loaded.is_one_of_many:
-            made = [*map(_of_one_device, made)]
+            made = [_of_one_device(loaded, stacked) for stacked in made]
         return _moved(loaded, made) if loaded.moved else made
     except MemoryError:  # errors of ops have their lines; this one concerns arguments and results
         memory = loaded.program.memory()
@@ -268,13 +271,15 @@ def _copied(loaded: LoadedExecutable, made: Sequence[Stacked]) -> Sequence[Stack
     return listed
 
 
-def _of_one_device(made: Stacked) -> Stacked:
+def _of_one_device(loaded: LoadedExecutable, made: Stacked) -> Stacked:
     """A result of this process's only device, as an array of that device."""
     data, shape = made.data, (1, *made.shape)
     if data.shape != shape:
         data, event = data.reshape(shape), getattr(data, "event", None)
         if event is not None:  # of a device's stream
             data.event = event
+    if made.kind is not None:
+        return Stacked(data, ONE_DEVICE, made.owned, loaded.kind_here(made.kind))
     stacked = Stacked(data, ONE_DEVICE, made.owned)
     stacked.located()
     return stacked

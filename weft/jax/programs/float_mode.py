@@ -20,10 +20,10 @@ _DEFAULT = ctypes.c_void_p(-1)  # FE_DFL_ENV, of glibc, musl and Apple's libm on
 @cache
 def _libm() -> Any:
     """The C math library; None if not found, or without these functions."""
-    # The interpreter itself has it, as a rule: to search for it starts another process.
-    for find in (lambda: None, lambda: ctypes.util.find_library("m")):
+    # The interpreter itself has it, as a rule: a search starts another process.
+    for is_searched in (False, True):
         try:
-            library = ctypes.CDLL(find())
+            library = ctypes.CDLL(ctypes.util.find_library("m") if is_searched else None)
             library.fegetenv, library.fesetenv  # noqa: B018  # attribute access resolves the symbol
         except (OSError, AttributeError, TypeError):
             continue
