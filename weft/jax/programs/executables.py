@@ -198,6 +198,8 @@ class LoadedExecutable:
         else:
             if stacked.memory is not self.memory:
                 return self.fit(index, stacked.on_host())
+            if self.is_one_of_many:
+                return self._of_one_device(index, stacked)
             rows = stacked.rows()
             picked = self._fit(index, rows)
             fitted = stacked if picked is rows else stacked.picked(picked)
