@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from weft.ir.types import TensorType, Type
 from weft.ir.write import node_text
+from weft.ops.shape import BitcastConvert, Reshape
 from weft.records import dataclass
 from weft.varying.masks import Mask, Masks, union
 
@@ -299,6 +300,17 @@ def moved(move: Move, values: Sequence[Any]) -> tuple[Any, ...]:
             return (values[0][move.index],)
         case "token":
             return (None,) * len(move.outs)
+
+
+def is_view(item: Host, stacks: Sequence[Stack | None]) -> bool:
+    """Whether a node of the host gives its operand as it lies in memory."""
+    if not isinstance(item.node.op, Reshape | BitcastConvert) or len(item.ins) != 1:
+        return False
+    source, view = stacks[item.ins[0]], stacks[item.outs[0]]
+    shapes = [stack.shape for stack in (source, view) if stack is not None]
+    if len(shapes) < 2 or None in shapes:
+        return False
+    return source is not None and view is not None and source.nbytes == view.nbytes
 
 
 def item_text(item: Item) -> str:

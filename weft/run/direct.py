@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from weft.target import SupportsStacks
 if TYPE_CHECKING:
     from weft.ir.types import Array
     from weft.run.arguments import Arguments
+
+# The source of a result: an output, an argument, or a constant's slot; whether the result is owned.
+Picked: TypeAlias = tuple[int | None, int | None, int, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +119,7 @@ class Direct:
         slots = {slot: n for n, slot in enumerate(self.arguments.slots)}
         numbers = {output.slot: n for n, output in enumerate(program.outputs)}
         self.is_whole = [slot for slot, _ in program.results] == [*numbers]
-        # Source of each result: an output, an argument, or a constant's slot.
-        self.picked = [
+        self.picked: list[Picked] = [
             (numbers.get(slot), slots.get(slot), slot, own) for slot, own in program.results
         ]
 

@@ -154,21 +154,21 @@ class LocalProgram:
 
     def _known_kinds(self) -> list[tuple[int, Kind]]:
         """The results with buffers of their own, and their kinds."""
-        if self.calls is None:
-            return []
-        where = self.arguments.memory
-        return [
-            (
-                n,
-                kind_of(
-                    self.sub_axes, self.stack_dims.shape(mask) + type.sizes, type.dtype.numpy, where
-                ),
-            )
-            for n, (slot, _) in enumerate(self.results)
-            if slot in self.calls.fresh
-            and isinstance(type := self.result_types[n], TensorType)
-            and isinstance(mask := self.result_masks[n], int)
-        ]
+        fresh = () if self.calls is None else self.calls.fresh
+        kinds = zip(self.results, self.result_kinds(), strict=True)
+        return [(n, kind) for n, ((slot, _), kind) in enumerate(kinds) if kind and slot in fresh]
+
+    def result_kinds(self) -> list[Kind | None]:
+        """The kinds of the results in kernels' memory; None for tokens."""
+        kinds: list[Kind | None] = []
+        for type, mask in zip(self.result_types, self.result_masks, strict=True):
+            if isinstance(type, TensorType) and isinstance(mask, int):
+                shape = self.stack_dims.shape(mask) + type.sizes
+                memory = self.arguments.memory
+                kinds.append(kind_of(self.sub_axes, shape, type.dtype.numpy, memory))
+            else:
+                kinds.append(None)
+        return kinds
 
     def memory(self) -> MemoryBytes:
         """Memory use of a run over all devices, replicated values counted once."""

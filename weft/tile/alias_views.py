@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from weft.executable.items import Block, Branch, Host, Item, Launch, Loop, Slot
-from weft.tile.flows import StackList, is_view, slots_read
+from weft.executable.items import Block, Branch, Host, Item, Launch, Loop, Slot, is_view
+from weft.tile.flows import StackList, slots_read
 
 
 def without_views(block: Block, stacks: StackList) -> Block:

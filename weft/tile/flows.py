@@ -24,6 +24,7 @@ from weft.executable.items import (
     Stack,
     all_items,
     blocks_of,
+    is_view,
 )
 from weft.ir.types import DTYPES, TensorType
 from weft.kernels.digest import content_digest
@@ -41,7 +42,6 @@ from weft.kernels.kernel import (
 )
 from weft.kernels.single_node import SingleNode
 from weft.kernels.work import flow_steps, work_of
-from weft.ops.shape import BitcastConvert, Reshape
 from weft.target import Target
 
 # Operations of a kernel that one thread finishes no later than several would.
@@ -250,17 +250,6 @@ def slots_read(item: Item) -> Iterator[Slot]:
             yield from [slot for slot in block.results if slot not in written]
 
     return look(item)
-
-
-def is_view(item: Host, stacks: StackList) -> bool:
-    """Whether a node of the host gives its operand as it lies in memory."""
-    if not isinstance(item.node.op, Reshape | BitcastConvert) or len(item.ins) != 1:
-        return False
-    source, view = stacks[item.ins[0]], stacks[item.outs[0]]
-    shapes = [stack.shape for stack in (source, view) if stack is not None]
-    if len(shapes) < 2 or None in shapes:
-        return False
-    return source is not None and view is not None and source.nbytes == view.nbytes
 
 
 def is_small(kernel: object) -> bool:

@@ -363,6 +363,9 @@ def _same(array: Any, steps: tuple[int, ...]) -> bool:
 # Calls
 
 
+COPY = 3  # a result that is a copy of the first argument; smaller numbers are of donors
+
+
 class Call:
     """A call descriptor of a program that adds its arguments, and a call of it, on one side."""
 
@@ -370,8 +373,11 @@ class Call:
         devices, self.arguments, self.results = case["devices"], case["arguments"], case["results"]
         self.side = side = Side(native, case["records"] + 1 + (devices + 1) * len(self.arguments))
         self.devices, self.kept = devices, list[Any]()
+        is_kept = bool(self.arguments) and not (self.arguments[0][2] and 0 in self.results)
+        self.copies = [n for n, over in enumerate(self.results) if over == COPY and is_kept]
         self.on = self.array([16 * n for n in range(devices)])
         self.operands = (ctypes.c_size_t * 16)()
+        self.source = ctypes.addressof(self.operands) + 8 * 15
         self.failing = case["fails"]
         self.fill(case)
         made, descriptor = self.descriptor(case)
@@ -432,6 +438,7 @@ class Call:
         cells = len(self.results) * self.devices
         said = CallDescriptor.words(
             run=ctypes.cast(self.kernel, ctypes.c_void_p).value or 0,
+            commands=1,
             devices=self.devices,
             arguments=len(self.arguments),
             results=len(self.results),
@@ -442,11 +449,14 @@ class Call:
             donates=int(any(donated for _, _, donated, *_ in self.arguments)),
         )
         for n, (kind_number, _, donated, *_) in enumerate(self.arguments):
-            plan = ArgumentPlan.words(count=1, kind=kind_number, donated=int(donated))
-            said += [*plan, at + 8 * n]
+            operands = [at + 8 * n, *([self.source] if self.copies and n == 0 else [])]
+            count = len(operands)
+            plan = ArgumentPlan.words(count=count, kind=kind_number, donated=int(donated))
+            said += [*plan, *operands]
         for n, over in enumerate(self.results):
             donor = over if over < len(self.arguments) and self.arguments[over][2] else -1
-            plan = ResultPlan.words(count=1, nbytes=8, over=donor)
+            source = self.source if n in self.copies else 0
+            plan = ResultPlan.words(count=1, nbytes=8, over=donor, source=source)
             said += [*plan, at + 8 * (len(self.arguments) + n)]
         return (ctypes.c_int64 * len(said))(*said), templates
 
@@ -454,7 +464,8 @@ class Call:
         read, count = ctypes.c_int64.from_address, len(self.arguments)
         total = sum(read(at).value for at in self.operands[:count])
         for n in range(len(self.results)):
-            read(self.operands[count + n]).value = total + n
+            if n not in self.copies:
+                read(self.operands[count + n]).value = total + n
         return int(self.failing)
 
     def made(self) -> list[int]:
@@ -475,7 +486,7 @@ cases = st.fixed_dictionaries(
     {
         "devices": st.integers(1, 2),
         "arguments": st.lists(arguments, max_size=3),
-        "results": st.lists(st.integers(0, 2), max_size=2, unique=True),
+        "results": st.lists(st.integers(0, COPY), max_size=2, unique=True),
         "records": st.sampled_from([9, 9, 9, 2, 0]),
         "fails": st.sampled_from([False] * 5 + [True]),
         "wrong": st.sampled_from([""] * 8 + "devices arguments device options twice".split()),
@@ -490,6 +501,7 @@ USUAL = {"devices": 1, "results": [0], "records": 9, "fails": False, "wrong": ""
 @example(USUAL | {"arguments": [(1, True, True, False, "")]})  # the result takes its memory
 @example(USUAL | {"arguments": [(1, True, True, True, "")]})  # which another library reads
 @example(USUAL | {"arguments": [(1, False, True, False, "")]})  # which is Python's
+@example(USUAL | {"arguments": [(1, True, True, False, "")], "results": [COPY, 1]})
 @given(cases)
 def test_calls_without_python(case):
     calls = [Call(native, case) for native in (True, False)]
@@ -510,7 +522,8 @@ def test_calls_without_python(case):
     if done[0] == DONE and case["wrong"] != "twice":
         total = sum(10 * (n + 1) for n in range(len(given)))
         for call in calls:
-            assert call.made() == [total + n for n in range(len(case["results"]))]
+            made = [10 if n in call.copies else total + n for n in range(len(case["results"]))]
+            assert call.made() == made
             assert [*call.events] == [4096] * case["devices"]
     for call in calls:
         for n, (_, own, donated, lent, _) in enumerate(given):

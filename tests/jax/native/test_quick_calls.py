@@ -86,6 +86,33 @@ held = jax.device_put(changed)
 changed[:] = 7
 assert np.array_equal(held, np.zeros(4))  # it was copied
 
+# Results that are arguments, constants and other results, also without any kernel.
+def mixed(x, y):
+    z = x + 1
+    return z, y, x, z, np.arange(4), np.zeros((0, 3), np.int8), z * 2, y
+
+functions = (
+    mixed,
+    lambda x, y: (y, x),
+    lambda x, y: (y, np.ones(2), x.reshape(-1)),
+    lambda x, y: (x + 1, y),
+)
+for function in functions:
+    for donated in ((), (0,), (1,), (0, 1)):
+        call = jax.jit(function, donate_argnums=donated)
+        for n in range(6):
+            given = np.full((3, 5), n), np.full(7, -n)
+            made, slow = python_was_asked(call, *map(jax.device_put, given))
+            assert n < 3 or not slow
+            assert jax.tree.all(jax.tree.map(np.array_equal, made, function(*given)))
+state = x + 0, y
+step = jax.jit(lambda x, y: (x * 2, y), donate_argnums=(0, 1))
+for _ in range(6):
+    state, slow = python_was_asked(step, *state)
+assert not slow and np.array_equal(state[0], np.full((3, 5), 128)), state
+assert np.array_equal(state[1], np.full((3, 5), 3))
+y = jax.device_put(np.full((3, 5), 3, np.float32))
+
 # A deleted argument, and another number of arguments in between.
 gone = f(x, y)[0]
 gone.delete()

@@ -323,12 +323,13 @@ def publish_address(value: PjrtArray, array_record: int) -> None:
 
 
 def publish_kind(value: PjrtArray, array_record: int, kind: Kind) -> None:
-    """Publish the address and the kind of an array that is ready."""
-    record = words(array_record)
-    record[ArrayRecord.step.word] = step_of(kind) or 0
-    publish_address(value, array_record)
-    # Last: native code reads the address of an array with a kind.
-    record[_KIND] = number_of(kind)
+    """Publish the address and the kind of an array that is ready, if it is of this kind."""
+    if value.held is not None and value.held.is_on_host and value.held.located() is kind:
+        record = words(array_record)
+        record[ArrayRecord.step.word] = step_of(kind) or 0
+        publish_address(value, array_record)
+        # Last: native code reads the address of an array with a kind.
+        record[_KIND] = number_of(kind)
 
 
 def value_of(handles: Handles, buffer: int) -> tuple[PjrtArray, int]:

@@ -26,7 +26,7 @@ from weft.jax.native.records import (
     offsets_of,
 )
 from weft.jax.native.state import PluginState, state
-from weft.native.function import native, to_int
+from weft.native.function import copy, native, to_int
 from weft.native.libc import pthread_self
 from weft.native.memory import Items, Member, Pointer, Struct, address
 from weft.native.short_run import LATE, ShortRun
@@ -99,6 +99,7 @@ def execute(given: Pointer) -> int:
                 args.executable.descriptor = CallDescriptor(0)
         return 0
     descriptor.tries = TRIES
+    copy_sources(plans, results, descriptor.blocks)
     move_blocks(plans, results, descriptor.blocks, lists)
     hand_out(descriptor, plans, args.output_lists)
     events = args.device_complete_events
@@ -111,6 +112,8 @@ def execute(given: Pointer) -> int:
 @native(attribute="alwaysinline")
 def run_shortly(descriptor: CallDescriptor) -> int:
     """Run the kernels; 0 if a loop would take too long under Python's lock, or AWAITED."""
+    if not descriptor.commands:
+        return DONE
     short = descriptor.short_run
     if short:
         # Read by this thread alone, in the loop's check: another thread's loop compares it with its
@@ -280,6 +283,18 @@ def free_blocks(
     for n in range(results):
         if not owner(plan, lists, blocks[n]):
             release(blocks[n], plan.nbytes)
+        plan = ResultPlan(behind(plan))
+
+
+@native
+def copy_sources(first: ResultPlan, results: int, blocks: Items[Pointer]) -> None:
+    """Fill the results that are arguments, constants or other results."""
+    plan = first
+    for n in range(results):
+        if plan.source:
+            source = plan.source[0]
+            if source != blocks[n]:  # a donated argument gives its memory to the result
+                copy(blocks[n], source, plan.nbytes)
         plan = ResultPlan(behind(plan))
 
 

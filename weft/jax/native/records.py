@@ -180,7 +180,7 @@ class MemoryRecord(HandleRecord):
     on_host: Member[int]  # whether the host reads it where it is
 
 
-class OperandPlan(Struct, size=24):
+class OperandPlan(Struct, size=32):
     """Operands of a program; the addresses where their pointers are follow the plan."""
 
     count: Member[int]
@@ -198,6 +198,7 @@ class ResultPlan(OperandPlan):
 
     nbytes: Member[int]
     over: Member[int]  # the argument whose memory it takes, or -1
+    source: Member[Items[Pointer]]  # holds the address of what it copies; null if written
 
 
 class CallDescriptor(Struct):
@@ -205,7 +206,7 @@ class CallDescriptor(Struct):
 
     run: Member[Callable[[Pointer, Pointer], i32]]  # the function that runs commands
     pool: Member[Pointer]
-    commands: Member[Pointer]
+    commands: Member[Pointer]  # null if all results are copies
     devices: Member[int]
     arguments: Member[int]
     results: Member[int]

@@ -129,6 +129,7 @@ class LoadedExecutable:
         self.donated = taken_over(self.program)
         self.forwarded = _forwarded(self.program, self.donated)
         self.shown = self._shown()
+        self.aliases = self._aliases()
         self.pending_at = self._templates(PENDING, {})
         self.ready_at = self._templates(READY, self.shown)
         self.heads = [self.program.stack_dims.shape(union(mask)) for mask in self.program.masks]
@@ -151,6 +152,24 @@ class LoadedExecutable:
             for n, kind in self.program.known
             if n not in self.forwarded
             and n not in self.moved
+            and kind.memory.is_host
+            and self.result_orders[n] is None
+            and self.described.outside[n].is_row_major
+            and step_of(kind) is not None
+        }
+
+    def _aliases(self) -> dict[int, Kind]:
+        """Results that are arguments or constants, with their kinds if native code may read them.
+
+        Without kinds, native code could not take them as arguments, and so not give them back.
+        """
+        known, kinds = dict(self.program.known), self.program.result_kinds()
+        return {
+            n: kind
+            for n, kind in enumerate(kinds)
+            if n not in known
+            and n not in self.moved
+            and kind is not None
             and kind.memory.is_host
             and self.result_orders[n] is None
             and self.described.outside[n].is_row_major

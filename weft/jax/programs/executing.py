@@ -349,6 +349,8 @@ def _hand_out(
         handles.objects[array_record] = value
     for n in loaded.shown:
         publish_address(results[n], array_records[n])
+    for n, kind in loaded.aliases.items():
+        publish_kind(results[n], array_records[n], kind)
 
 
 def _show(value: PjrtArray, array_record: int, kind: Kind) -> None:
