@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.loops.folding import carried, grouped, texts
 from weft.emit.llvm.math.pointwise import unrounded
@@ -24,9 +26,6 @@ _KEPT = 4  # values a row that the substitution reads: three diagonals of U, the
 
 def refuses_tridiagonal(kernel: SingleNode) -> str | None:
     """Why a kernel is unsupported."""
-    assert isinstance(kernel.op, CustomCall)
-    if kernel.op.config.get("perturb_singular"):
-        return "its pivots depend on the largest element"
     return None if kernel.outputs[0].size else "it has no elements"
 
 
@@ -39,6 +38,8 @@ class _Solve:
     """The function: every lane eliminates a matrix of its own, even if it is the next lane's."""
 
     def __init__(self, kernel: SingleNode) -> None:
+        assert isinstance(kernel.op, CustomCall)
+        self.perturbs = bool(kernel.op.config.get("perturb_singular"))
         self.dtype = kernel.outputs[0].dtype
         shape = kernel.outputs[0].shape
         self.size = shape[-2]
@@ -60,7 +61,7 @@ class _Solve:
             mask = v.compare("slt", first, v.splat(Vector(end, "i64")))
             # Lanes past the end repeat the last system.
             self.starts = self._starts(v.intrinsic("smin", first, self._count(self.systems - 1)))
-            self._substitute(self._eliminate(), mask)
+            self._substitute(*self._eliminate(), mask)
         kind = BITS[storage.register_kind(self.dtype)] // 8
         nbytes = _KEPT * self.size * self.lanes * storage.parts(self.dtype) * kind
         return Emitted(module_text(self.code), (self.tasks.phase(self.code.name),), scratch=nbytes)
@@ -98,15 +99,13 @@ class _Solve:
 
     # Elimination, from the first row to the last
 
-    def _eliminate(self) -> Vector:
-        """Keep U and the right-hand sides in scratch; whether a matrix is singular."""
+    def _eliminate(self) -> tuple[Vector, Vector]:
+        """Keep U and the right-hand sides in scratch; whether a pivot is 0, and the largest of U."""
         v, zero = self.v, storage.fill(self.v, 0, self.dtype)
         top = [self._read(1, "0"), self._above("0"), self._read(3, "0")]
-        start = [(part.type, part.text) for part in (v.constant(0, "i1"),)]
-        with self.code.loop(0, self.size - 1, carried=[*carried(top), *start]) as loop:
-            state = grouped(loop.carried[:-1], top)
-            pivot, beside, right = state
-            singular = Vector(loop.carried[-1], "i1", v.width)
+        state = [*top, (v.constant(0, "i1"),), (self._size(zero),)]
+        with self.code.loop(0, self.size - 1, carried=carried(state)) as loop:
+            pivot, beside, right, (singular,), (largest,) = grouped(loop.carried, state)
             following = plus(self.code, loop.index, 1)
             row = [self._read(n, following) for n in (0, 1)]
             row += [self._above(following), self._read(3, following)]
@@ -116,15 +115,19 @@ class _Solve:
             other = [self._either(swap, b, a) for a, b in zip(row, upper, strict=True)]
             self._keep(loop.index, chosen)
             factor = self._apply(Divide(), other[0], chosen[0])
+            if self.perturbs:  # two zeros leave nothing to eliminate
+                factor = self._either(self._is_zero(chosen[0]), zero, factor)
+                largest = self._largest(largest, chosen[:3])
             rest = [
                 self._apply(Subtract(), b, self._apply(Multiply(), factor, a))
                 for a, b in zip(chosen[1:], other[1:], strict=True)
             ]
             is_zero = v.binary("or", singular, self._is_zero(chosen[0]))
-            loop.carry(*texts(rest), is_zero.text)
-        pivot, beside, right = grouped(loop.carried[:-1], top)
+            loop.carry(*texts([*rest, (is_zero,), (largest,)]))
+        pivot, beside, right, (singular,), (largest,) = grouped(loop.carried, state)
         self._keep(str(self.size - 1), [pivot, zero, zero, right])
-        return v.binary("or", Vector(loop.carried[-1], "i1", v.width), self._is_zero(pivot))
+        singular = v.binary("or", singular, self._is_zero(pivot))
+        return singular, self._largest(largest, [pivot])
 
     def _above(self, row: str) -> Held:
         """The element right of the diagonal; the last row's is outside of the matrix."""
@@ -136,6 +139,11 @@ class _Solve:
         (size,) = unrounded(self.v, Abs(), [value], [self.dtype], self.dtype.real)
         return size
 
+    def _largest(self, size: Vector, values: list[Held]) -> Vector:
+        for value in values:
+            size = self.v.maximum(size, self._size(value))
+        return size
+
     def _is_zero(self, value: Held) -> Vector:
         size = self._size(value)
         return self.v.compare("oeq", size, self.v.constant(0.0, size.kind))
@@ -145,20 +153,40 @@ class _Solve:
 
     # Substitution, from the last row to the first
 
-    def _substitute(self, singular: Vector, mask: Vector) -> None:
+    def _substitute(self, singular: Vector, largest: Vector, mask: Vector) -> None:
         """Store the solutions; NaN where a matrix is singular."""
+        least = self._least_pivot(largest)
+        if self.perturbs:
+            unmoved = self.v.compare("oeq", least, self.v.constant(0.0, least.kind))
+            singular = self.v.binary("and", singular, unmoved)
         zero = storage.fill(self.v, 0, self.dtype)
         unknown = storage.fill(self.v, math.nan, self.dtype)
         with self.code.loop(0, self.size, carried=carried([zero, zero])) as loop:
             below = grouped(loop.carried, [zero, zero])
             row = self.code.let(f"sub nsw i64 {self.size - 1}, {loop.index}")
             pivot, beside, second, value = [self._recall(row, n, zero) for n in range(_KEPT)]
+            if self.perturbs:
+                pivot = self._moved_from_zero(pivot, least)
             for factor, known in zip((beside, second), below, strict=True):
                 value = self._apply(Subtract(), value, self._apply(Multiply(), factor, known))
             value = self._apply(Divide(), value, pivot)
             found = self._either(singular, unknown, value)
             storage.scatter(self.v, found, self.buffers[4], self._at(4, row), self.dtype, mask)
             loop.carry(*texts([value, below[0]]))
+
+    def _least_pivot(self, largest: Vector) -> Vector:
+        """The size that smaller pivots are moved to: eps times the largest element of U."""
+        v, zero, one = self.v, *[self.v.constant(n, largest.kind) for n in (0.0, 1.0)]
+        eps = v.constant(float(np.finfo(self.dtype.numpy).eps), largest.kind)
+        return v.mul(eps, v.select(v.compare("oeq", largest, zero), one, largest))
+
+    def _moved_from_zero(self, pivot: Held, least: Vector) -> Held:
+        v, size = self.v, self._size(pivot)
+        is_zero = v.compare("oeq", size, v.constant(0.0, size.kind))
+        one = storage.fill(v, 1, self.dtype)
+        sign = self._either(is_zero, one, tuple([v.div(part, size) for part in pivot]))
+        moved = tuple([v.mul(part, least) for part in sign])
+        return self._either(v.compare("olt", size, least), moved, pivot)
 
     def _keep(self, row: str, values: list[Held]) -> None:
         for n, value in enumerate(values):
