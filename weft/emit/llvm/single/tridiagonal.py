@@ -100,7 +100,7 @@ class _Solve:
     # Elimination, from the first row to the last
 
     def _eliminate(self) -> tuple[Vector, Vector]:
-        """Keep U and the right-hand sides in scratch; whether a pivot is 0, and the largest of U."""
+        """Keep U and the right-hand sides; whether a pivot is 0, and the largest element of U."""
         v, zero = self.v, storage.fill(self.v, 0, self.dtype)
         top = [self._read(1, "0"), self._above("0"), self._read(3, "0")]
         state = [*top, (v.constant(0, "i1"),), (self._size(zero),)]
