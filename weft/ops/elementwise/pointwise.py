@@ -87,12 +87,15 @@ def pointwise(
     kinds: str,
     *,
     result: Callable[..., DType] = same,
-    transcendental: bool = False,
+    transcendental: int = 0,
     accuracy: bool = False,
     assembly: str = "$operands$fields : $same",
     module: str = __name__,
 ) -> type[Pointwise]:
-    """One row: an elementwise op from its name, its numpy function and its operand kinds."""
+    """One row: an elementwise op from its name, its numpy function and its operand kinds.
+
+    `transcendental` counts the functions that an element takes, or says that it is one.
+    """
     title = "".join(part.capitalize() for part in name.rpartition(".")[2].split("_"))
     members: dict[str, object] = {
         "__module__": module,
@@ -101,7 +104,9 @@ def pointwise(
         "arity": arity,
         "kinds": kinds,
         "result": staticmethod(result),
-        "each_element": Work(transcendentals=1) if transcendental else Work(flops=1),
+        "each_element": Work(transcendentals=int(transcendental))
+        if transcendental
+        else Work(flops=1),
         "assembly": assembly,
     }
     if accuracy:

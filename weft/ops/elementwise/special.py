@@ -29,7 +29,9 @@ def function(name: str, meaning: str, real: Ufunc, complex: Ufunc) -> type[Point
     return row(name, meaning, computed, 1, FLOATS, transcendental=True)
 
 
-def approximated(name: str, meaning: str, real: Ufunc, arity: int = 1) -> type[Pointwise]:
+def approximated(
+    name: str, meaning: str, real: Ufunc, arity: int = 1, transcendental: int = 1
+) -> type[Pointwise]:
     """One row: a special function, by XLA's approximation in f32 or f64."""
 
     def computed(*arrays: Array) -> Array:
@@ -39,7 +41,7 @@ def approximated(name: str, meaning: str, real: Ufunc, arity: int = 1) -> type[P
         with np.errstate(all="ignore"):
             return np.asarray(real(*[a.astype(wide) for a in arrays])).astype(dtype)
 
-    return row(name, meaning, computed, arity, FLOAT, transcendental=True)
+    return row(name, meaning, computed, arity, FLOAT, transcendental=transcendental)
 
 
 # Circular and hyperbolic functions
@@ -73,10 +75,18 @@ ErfInv = approximated("chlo.erf_inv", "the inverse of erf", special_functions.er
 Erfc = approximated("chlo.erfc", "1 - erf(operand)", special_functions.erfc)
 Lgamma = approximated("chlo.lgamma", "log|gamma(operand)|", special_functions.lgamma)
 Polygamma = approximated(
-    "chlo.polygamma", "the lhs-th derivative of digamma at rhs", special_functions.polygamma, 2
+    "chlo.polygamma",
+    "the lhs-th derivative of digamma at rhs",
+    special_functions.polygamma,
+    2,
+    special_functions.ZETA_TERMS + 3,
 )
 Zeta = approximated(
-    "chlo.zeta", "the sum of (rhs + k)^-lhs over k = 0, 1, ..", special_functions.zeta, 2
+    "chlo.zeta",
+    "the sum of (rhs + k)^-lhs over k = 0, 1, ..",
+    special_functions.zeta,
+    2,
+    special_functions.ZETA_TERMS + 1,
 )
 
 # Arithmetic

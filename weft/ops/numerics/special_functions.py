@@ -313,16 +313,16 @@ def polygamma(n: Array, x: Array) -> Array:
     return np.where((n < 0) | (n != np.floor(n)), _like(x, np.nan), found)
 
 
-_TERMS = 12  # of the sum, and then of the Euler-Maclaurin formula
+ZETA_TERMS = 12  # of the sum, and then of the Euler-Maclaurin formula
 
 
 @cache
-def _euler_maclaurin() -> tuple[float, ...]:
+def euler_maclaurin() -> tuple[float, ...]:
     """B(2k) / (2k)! for k = 1, 2, ..: every second coefficient of x / (exp(x) - 1)."""
     from fractions import Fraction  # imported here: it imports decimal
 
     series = [Fraction(1)]
-    for n in range(1, 2 * _TERMS + 1):
+    for n in range(1, 2 * ZETA_TERMS + 1):
         terms = [c / math.factorial(n + 1 - k) for k, c in enumerate(series)]
         series.append(-sum(terms, Fraction(0)))
     return tuple(map(float, series[2::2]))
@@ -349,12 +349,12 @@ def zeta(x: Array, q: Array) -> Array:
 
 def _zeta(x: Array, q: Array) -> Array:
     """Zeta for x > 1 and q > 0, by the Euler-Maclaurin formula after the first terms."""
-    terms = [np.power(q + k, -x) for k in range(_TERMS)]
-    start = q + _TERMS
+    terms = [np.power(q + k, -x) for k in range(ZETA_TERMS)]
+    start = q + ZETA_TERMS
     power = np.power(start, -x)
     terms += [start * power / (x - 1), power / 2]
     factor = x * power / start
-    for k, coefficient in enumerate(_euler_maclaurin()):
+    for k, coefficient in enumerate(euler_maclaurin()):
         terms.append(coefficient * factor)
         factor = factor * ((x + 2 * k + 1) / start) * ((x + 2 * k + 2) / start)
     # The smallest terms first, to keep their digits. Where the power underflowed, what is

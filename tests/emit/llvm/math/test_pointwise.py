@@ -30,8 +30,20 @@ CONSTANTS = {shape.Constant, special.ChloConstant, special.ConstantLike}
 # What is approximated: near the reference, not equal to it. Everything else is exact.
 FUNCTIONS = {*transcendental.OPS, *special.OPS[: special.OPS.index(special.Conj)], pointwise.Power}
 OF_COMPLEX = {pointwise.Abs, pointwise.Divide, pointwise.Sign}
+
+
+def polygamma(n: Array, x: Array) -> Array:
+    """The reference with exact factorials."""
+    counts = [int(k) if 0 < k < 171 else 0 if k == 0 else 171 for k in n]
+    scale = [float(math.factorial(k)) if k < 171 else math.inf for k in counts]
+    found = (2 * (n % 2) - 1) * scale * special.Zeta().reference(n + 1, x)
+    found = np.where(n == 0, special.Digamma().reference(x), found)
+    return np.where((n < 0) | (n != np.floor(n)), np.nan, found)
+
+
 # The kernels are more exact than these references: others stand in, or they are computed in f64.
 STAND_INS = {special.Erf: np.vectorize(math.erf), special.Erfc: np.vectorize(math.erfc)}
+STAND_INS |= {special.Polygamma: polygamma, broadcasting.BroadcastPolygamma: polygamma}
 IN_DOUBLE = {special.Lgamma, special.Digamma, special.BesselI1e}
 # Near their zeros these have an error that is relative to this.
 LEAST = {special.Lgamma: 4.0, special.Digamma: 4.0, special.BesselI1e: 0.1}
@@ -84,9 +96,17 @@ def check(op: Op, given: list[DType], made: DType, arrays: list[Array], width: i
         actual, expected = run(*arrays), reference(op, arrays)
         meant = op.applied() if isinstance(op, broadcasting.Broadcasting) else op
         if isinstance(meant, pointwise.Power) and given[0].is_complex:
-            # An angle of millions of turns has no digits left in double precision.
+            # An angle of millions of turns has no digits left in double precision; in f64 the
+            # error of either side grows with the logarithm of the power, and of an infinite one
+            # near an axis the signs are those of rounding errors.
             turns = arrays[1].astype(np.complex128) * np.log(arrays[0].astype(np.complex128))
-            actual, expected = (x[~(np.abs(turns) > 1e6)] for x in (actual, expected))
+            kept = ~(np.abs(turns) > 1e6)
+            if given[0].bits == 128:
+                kept &= ~(turns.real > 700)
+            actual, expected, turns = actual[kept], expected[kept], turns[kept]
+            if given[0].bits == 128:
+                closer = expected + (actual - expected) / (1 + np.abs(turns))
+                actual = np.where(np.isfinite(closer), closer, actual)
     approximate = type(meant) in (FUNCTIONS | OF_COMPLEX if given[0].is_complex else FUNCTIONS)
     approximate &= not made.is_integer
     least = LEAST.get(type(op), 0.0)
@@ -206,10 +226,10 @@ OF_COMPLEX_TOO = {
     *(transcendental.Exponential, transcendental.ExponentialMinusOne, transcendental.Log),
     *(transcendental.Sqrt, transcendental.Rsqrt, transcendental.Tan, transcendental.Tanh),
     *(pointwise.Abs, pointwise.Divide, pointwise.Sign, special.Conj, special.Square),
-    special.ChloTan,
+    *(special.ChloTan, special.Cosh, special.Sinh, pointwise.Power),
+    *(transcendental.Cosine, transcendental.LogPlusOne, transcendental.Sine),
+    *(special.Acos, special.Acosh, special.Asin, special.Asinh, special.Atan, special.Atanh),
 }
-OF_SINGLE_TOO = {transcendental.Cosine, transcendental.LogPlusOne, transcendental.Sine}
-OF_SINGLE_TOO |= {pointwise.Power, special.Cosh, special.Sinh}
 
 
 def is_refused(op: Op, dtype: DType) -> bool:
@@ -217,8 +237,7 @@ def is_refused(op: Op, dtype: DType) -> bool:
     if isinstance(op, broadcasting.Broadcasting):
         return is_refused(op.applied(), dtype)
     if dtype.is_complex:
-        too = OF_COMPLEX_TOO | (OF_SINGLE_TOO if dtype.bits == 64 else set())
-        return type(op) in FUNCTIONS - too
+        return type(op) in FUNCTIONS - OF_COMPLEX_TOO
     if isinstance(op, special.NextAfter):
         return dtype.bits < 16
     if isinstance(op, convert.ReducePrecision):

@@ -21,11 +21,19 @@ from weft.kernels.kernel import (
     Store,
     args_of,
 )
+from weft.ops.elementwise.broadcasting import Broadcasting
 from weft.ops.elementwise.pointwise import Divide, Power, Remainder
+from weft.ops.elementwise.special import Digamma, Lgamma, Polygamma, Zeta
 from weft.ops.elementwise.transcendental import Rsqrt, Sqrt
 
 REGISTER_LANES = 16
-_SLOW: dict[type[Op], float] = {Divide: 10.0, Sqrt: 14.0, Rsqrt: 8.0, Remainder: 20.0, Power: 60.0}
+# fmt: off
+_SLOW: dict[type[Op], float] = {
+    Divide: 10.0, Sqrt: 14.0, Rsqrt: 8.0, Remainder: 20.0, Power: 60.0,
+    Lgamma: 400.0, Digamma: 600.0, Zeta: 1200.0, Polygamma: 1300.0,
+}
+# fmt: on
+_IN_DOUBLE = 400.0  # cost from which functions are computed in f64 for all types
 TRANSCENDENTAL = 20.0
 GATHER = 14.0  # a strided or gathered register
 TURN = 10.0  # the same, by transposed tiles
@@ -56,8 +64,10 @@ def step_cost(step: Step) -> float:
 def _apply_cost(op: Op, dtype: DType) -> float:
     # A register holds half as many 64-bit elements.
     scale = dtype.real.bits / 32 if dtype.real.bits > 32 else 1.0
+    if isinstance(op, Broadcasting):
+        return _apply_cost(op.applied(), dtype)
     if type(op) in _SLOW:
-        return _SLOW[type(op)] * scale
+        return _SLOW[type(op)] * (1.0 if _SLOW[type(op)] >= _IN_DOUBLE else scale)
     try:
         work = op.work((TensorType((), dtype),), (TensorType((), dtype),))
     except (IndexError, TypeError, ValueError):

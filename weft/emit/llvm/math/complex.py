@@ -209,17 +209,40 @@ def _log(v: Vectors, z: Held) -> Held:
     return v.select(middle, near, far), atan2(v, z[1], z[0])
 
 
-def _log1p(v: Vectors, z: Held) -> Held:
+def _log1p_narrow(v: Vectors, z: Held) -> Held:
     """log(1 + z); near |1 + z| = 1 of x (x + 2) + y^2, which is exact in f64 for parts of f32."""
     x, y = z
-    one = number(v, 1.0)
-    shifted = v.add(x, one), y
-    real, imag = _log(v, shifted)
     near = v.fma(x, v.add(x, number(v, 2.0)), v.mul(y, y))
+    return _log1p_by(v, z, log1p(v, near))
+
+
+def _log1p(v: Vectors, z: Held) -> Held:
+    """log(1 + z); near |1 + z| = 1 of x^2 + y^2 + 2x, the sum carried in two floats."""
+    x, y = z
+    total = v.mul(x, x)
+    rest = v.fma(x, x, v.neg(total))
+    square = v.mul(y, y)
+    for term in (square, v.fma(y, y, v.neg(square)), v.add(x, x)):
+        total, lost = _two_sum(v, total, term)
+        rest = v.add(rest, lost)
+    return _log1p_by(v, z, log1p(v, v.add(total, rest)))
+
+
+def _log1p_by(v: Vectors, z: Held, near: Vector) -> Held:
+    """log(1 + z), near |1 + z| = 1 with half of this real part."""
+    shifted = v.add(z[0], number(v, 1.0)), z[1]
+    real, imag = _log(v, shifted)
     size = _size(v, shifted)
     middle = v.compare("ogt", size, number(v, 0.5))
     middle = v.binary("and", middle, v.compare("olt", size, number(v, 2.0)))
-    return v.select(middle, v.mul(log1p(v, near), number(v, 0.5)), real), imag
+    return v.select(middle, v.mul(near, number(v, 0.5)), real), imag
+
+
+def _two_sum(v: Vectors, a: Vector, b: Vector) -> tuple[Vector, Vector]:
+    """The rounded sum and its error (Knuth)."""
+    total = v.add(a, b)
+    back = v.sub(total, a)
+    return total, v.add(v.sub(a, v.sub(total, back)), v.sub(b, back))
 
 
 def _sqrt(v: Vectors, z: Held) -> Held:
@@ -276,5 +299,5 @@ absolute = in_double(_absolute)
 divide = in_double(_divide, _divide_narrow)
 sign = in_double(_sign)
 exponential, exponential_minus_one = in_double(_exp), in_double(_expm1)
-logarithm, logarithm_plus_one = in_double(_log), in_double(_log1p)
+logarithm, logarithm_plus_one = in_double(_log), in_double(_log1p, _log1p_narrow)
 square_root, reciprocal_root = in_double(_sqrt), in_double(_rsqrt)

@@ -12,13 +12,14 @@ from weft.emit.llvm.writer.vector import Vector, Vectors
 _LARGE = 2.0**60  # above, log(1 + x) is log(x)
 
 
-def in_double(function: Callable[[Vectors, Vector], Vector]) -> Callable[[Vectors, Vector], Vector]:
+def in_double(function: Callable[..., Vector]) -> Callable[..., Vector]:
     """An f64 function for f32, too."""
 
-    def run(v: Vectors, x: Vector) -> Vector:
-        if x.kind == "float":
-            return v.cast("fptrunc", function(v, v.cast("fpext", x, "double")), "float")
-        return function(v, x)
+    def run(v: Vectors, *args: Vector) -> Vector:
+        if args[0].kind == "float":
+            wide = [v.cast("fpext", arg, "double") for arg in args]
+            return v.cast("fptrunc", function(v, *wide), "float")
+        return function(v, *args)
 
     return run
 

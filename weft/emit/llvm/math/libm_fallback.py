@@ -1,6 +1,8 @@
-"""The libm fallback: scalar calls for lanes that vector code does not handle; rare and slow."""
+"""Rare lanes: libm calls and long formulas in a block that is branched over otherwise."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from weft.emit.llvm.writer.vector import Vector, Vectors
 
@@ -9,12 +11,17 @@ def with_libm_fallback(
     v: Vectors, lanes: Vector, name: str, common: Vector, *args: Vector
 ) -> Vector:
     """Lanes by libm where any lane is marked; else `common`."""
+    return where_any(v, lanes, lambda: one_by_one(v, name, *args), common)
+
+
+def where_any(v: Vectors, lanes: Vector, compute: Callable[[], Vector], common: Vector) -> Vector:
+    """Marked lanes of what is computed only if there are some; else `common`."""
     code, before = v.code, v.code.block
     some = v.total("or", lanes)
     slow, after = code.fresh("slow"), code.fresh("after")
     code.do(f"br i1 {some.text}, label %{slow}, label %{after}")
     code.start(slow)
-    mixed = v.select(lanes, one_by_one(v, name, *args), common)
+    mixed = v.select(lanes, compute(), common)
     last = code.block
     code.do(f"br label %{after}")
     code.start(after)

@@ -51,7 +51,7 @@ _TABLE = {
 
 def log(v: Vectors, x: Vector) -> Vector:
     """The natural logarithm."""
-    n, f = _split(v, x)
+    n, f = mantissa_parts(v, x)
     return _log_special(v, x, _log_of(v, n, f))
 
 
@@ -63,7 +63,7 @@ def log1p(v: Vectors, x: Vector) -> Vector:
     large = v.compare("ogt", x, one)
     # Fast two-sum (Dekker): exact if the larger of the summands is subtracted first.
     lost = v.select(large, v.sub(one, v.sub(y, x)), v.sub(x, v.sub(y, one)))
-    n, f = _split(v, y)
+    n, f = mantissa_parts(v, y)
     # Beyond 2^64 there is no rounding error, and 2^-n may have no exponent.
     few = v.cast("fptosi", at_most(v, at_least(v, n, -64.0), 64.0), form.integer)
     bias = v.constant(form.bias, form.integer)
@@ -99,7 +99,7 @@ def _log_special(v: Vectors, x: Vector, result: Vector) -> Vector:
     return where(v, "olt", x, 0.0, v.constant(math.nan, x.kind), result)
 
 
-def _split(v: Vectors, x: Vector) -> tuple[Vector, Vector]:
+def mantissa_parts(v: Vectors, x: Vector) -> tuple[Vector, Vector]:
     """n and f: x = 2^n (1 + f), with 1 + f between sqrt(1/2) and sqrt(2)."""
     form = FLOAT_BITS[x.kind]
     small = v.compare("olt", x, v.constant(2.0 ** (1 - form.bias), x.kind))
@@ -133,7 +133,7 @@ def cbrt(v: Vectors, x: Vector) -> Vector:
     if x.kind == "float":
         return v.cast("fptrunc", cbrt(v, v.cast("fpext", x, "double")), "float")
     size = magnitude(v, x)
-    n, f = _split(v, size)
+    n, f = mantissa_parts(v, size)
     third = v.intrinsic("roundeven", v.mul(n, v.constant(1 / 3, x.kind)))
     # Exact: both are small integers.
     left = v.fma(third, v.constant(-3.0, x.kind), n)  # -1, 0 or 1

@@ -93,10 +93,6 @@ def _broadcast(
 # Ops computed outside of kernels, and why.
 UNSUPPORTED: dict[type[Op], str] = {
     special.AsinAcosKernel: "a part of complex arc functions, of no use by itself",
-    special.Polygamma: "a sum of many powers, which numpy computes as fast",
-    special.Zeta: "a sum of many powers, which numpy computes as fast",
-    broadcasting.BroadcastPolygamma: "as polygamma",
-    broadcasting.BroadcastZeta: "as zeta",
 }
 
 _CHOICES: frozenset[type[Op]] = frozenset(

@@ -43,21 +43,19 @@ def by_kind(
     coarse: OnVectors | None = None,
     tolerant: OnVectors | None = None,
     complex: OnPairs | None = None,
-    single: OnPairs | None = None,
     integer: OnIntegers | None = None,
     boolean: OnVectors | None = None,
 ) -> Emit:
     """An emitter with one vector function for each kind of operand.
 
     `coarse` is a cheaper function for bf16, `tolerant` one for f32 that may be approximate, by
-    default the same; `single` is one for complex<f32> only.
+    default the same.
     """
     kinds = {"float": real, "int": integer, "uint": integer, "bool": boolean, "complex": complex}
 
     def refuses(arg_dtypes: Sequence[DType], result_dtype: DType) -> str | None:
         dtype = arg_dtypes[0]
         known = kinds.get(dtype.kind) is not None and dtype.name != _POWERS
-        known |= single is not None and dtype.name == "complex<f32>"
         return None if known else f"of {dtype}"
 
     def emit(
@@ -65,9 +63,8 @@ def by_kind(
     ) -> Held:
         dtype = arg_dtypes[0]
         firsts = [arg[0] for arg in args]
-        pairs = complex or single
-        if pairs is not None and dtype.is_complex:
-            return pairs(v, *args)
+        if complex is not None and dtype.is_complex:
+            return complex(v, *args)
         if integer is not None and dtype.is_integer:
             return (wrap(v, integer(v, dtype, *firsts), dtype),)
         if boolean is not None and dtype.kind == "bool":
