@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from weft.executable.items import Block, Launch
+from weft.executable.items import Block, Host, Item, Launch
+from weft.ops.shape import BitcastConvert, Reshape
 
 # A program below both limits takes about as long as handing it to a thread and waiting for it does.
 BRIEF = 1 << 25  # bytes that are streamed
@@ -13,13 +14,19 @@ def is_brief(block: Block, nbytes: int) -> bool:
     """Whether a program is a short sequence of kernels and loops over little memory."""
     if nbytes > BRIEF:
         return False
-    launches = [item for item in block.items if isinstance(item, Launch)]
-    if len(launches) == len(block.items):
+    others = [item for item in block.items if not _is_view(item)]
+    launches = [item for item in others if isinstance(item, Launch)]
+    if len(launches) == len(others):
         return sum(map(_arithmetic, launches)) <= QUICK
     # A precompiled program starts without what reads kernels.
     from weft.executable.loop_operations import operations
 
     return operations(block) <= QUICK
+
+
+def _is_view(item: Item) -> bool:
+    """Whether an item shows memory as another shape or type, or copies it at most."""
+    return isinstance(item, Host) and isinstance(item.node.op, Reshape | BitcastConvert)
 
 
 def _arithmetic(launch: Launch) -> int:

@@ -113,6 +113,20 @@ assert not slow and np.array_equal(state[0], np.full((3, 5), 128)), state
 assert np.array_equal(state[1], np.full((3, 5), 3))
 y = jax.device_put(np.full((3, 5), 3, np.float32))
 
+# Arrays without elements, strided ones, and results that are only looked at in another way.
+empty, strided = np.zeros((0, 3)), np.arange(12.0).reshape(3, 4).T
+for given in (empty, strided, strided[::2], np.zeros((1,) * 9)):
+    h = jax.jit(lambda v: (v * 2, v.reshape(-1)))
+    z = jax.device_put(given)
+    warm(h, z)
+    (twice, flat), slow = python_was_asked(h, z)
+    assert not slow and np.array_equal(twice, given * 2) and np.array_equal(flat, given.reshape(-1))
+row = jax.device_put(np.arange(12.0).reshape(3, 4))[1]
+h = jax.jit(lambda v: v + 1)
+warm(h, row)
+made, slow = python_was_asked(h, row)
+assert not slow and np.array_equal(made, np.arange(5.0, 9.0))
+
 # A deleted argument, and another number of arguments in between.
 gone = f(x, y)[0]
 gone.delete()

@@ -25,6 +25,7 @@ from weft.jax.buffers.values import (
     PjrtArray,
     copied,
     dtype_at,
+    publish_kind,
     single,
     step_of,
     template,
@@ -72,6 +73,8 @@ def _from_host(handles: Handles, args: Any) -> None:
         given = host_array(address, shape, dtype, strides)
         value = PjrtArray(copied(given) if on_host else _on_device(given, space))
     args.buffer = single(handles, value, shape, dtype, space, kind)
+    if kind is None and on_host and (lent is None or is_dense):
+        publish_kind(value, words(args.buffer)[_ARRAY], _kind(shape, dtype))
     args.done_with_host_buffer = handles.ready
 
 

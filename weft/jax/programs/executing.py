@@ -340,9 +340,10 @@ def _hand_out(
     while not handles.native.spread(*spread, ctypes.addressof(array_records)):
         handles.more((loaded.count + 1) * len(results))
     if not ready:
+        kinds = {**loaded.shown, **loaded.aliases}
         for n, (value, array_record) in enumerate(zip(results, array_records, strict=True)):
-            if loaded.is_one_of_many and (kind := loaded.shown.get(n)):
-                value.then(partial(_show, value, array_record, kind))
+            if n in kinds:  # before it is settled, up to when the record is held
+                value.then(partial(publish_kind, value, array_record, kinds[n]))
             bind_value(handles, value, array_record)
         return
     for value, array_record in zip(results, array_records, strict=True):
@@ -351,13 +352,6 @@ def _hand_out(
         publish_address(results[n], array_records[n])
     for n, kind in loaded.aliases.items():
         publish_kind(results[n], array_records[n], kind)
-
-
-def _show(value: PjrtArray, array_record: int, kind: Kind) -> None:
-    """Let native code read a result once it is computed, unless it is deleted."""
-    held = value.held
-    if held is not None and held.kind is kind:
-        publish_kind(value, array_record, kind)
 
 
 SLOTS: tuple[tuple[str, SlotFunction], ...] = (("LoadedExecutable_Execute", _execute),)
