@@ -310,6 +310,10 @@ def around_calls(enter: Callable[[], AbstractContextManager[None]]) -> None:
 @contextmanager
 def calling() -> Iterator[None]:
     """The context of a user callback: other work proceeds meanwhile."""
+    if _here.stream is None and len(_around) == 1:  # as in a small program of JAX's
+        with _around[0]():
+            yield
+        return
     with ExitStack() as stack:
         stack.enter_context(released())
         for enter in _around:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import numpy as np
 
+from weft.array.host import copied
 from weft.capture.jax.calls import LoweringRule, custom_call, rules_of
 from weft.ops.custom_calls.callbacks import HOST_CALL, HOST_CALL_ON_PIECES, HostFunction
+from weft.records import dataclass
 
 
 def callback_rules() -> tuple[tuple[Any, LoweringRule], ...]:
@@ -21,20 +25,102 @@ def callback_rules() -> tuple[tuple[Any, LoweringRule], ...]:
     return rules_of(callback, called) + rules_of(debugging, shown)
 
 
-def _pure(ctx: Any, *args: Any, sharding: Any = None, **params: Any) -> Sequence[Any]:
-    from jax._src.callback import pure_callback_impl
-
+def _pure(
+    ctx: Any, *args: Any, callback: Callable[..., Any], sharding: Any = None, **_: Any
+) -> Sequence[Any]:
     place = _place(ctx, sharding)
-    call = partial(pure_callback_impl, sharding=None, **params)
+    call = partial(_returned, "jax.pure_callback", callback)
     return host_call(ctx, call, args, None, has_side_effect=False, place=place)
 
 
-def _io(ctx: Any, *args: Any, ordered: bool, sharding: Any = None, **params: Any) -> Sequence[Any]:
-    from jax._src.callback import _OrderedIOEffect, io_callback_impl
+def _io(
+    ctx: Any,
+    *args: Any,
+    callback: Callable[..., Any],
+    ordered: bool,
+    sharding: Any = None,
+    **_: Any,
+) -> Sequence[Any]:
+    from jax._src.callback import _OrderedIOEffect
 
     place = _place(ctx, sharding)
-    call = partial(io_callback_impl, ordered=ordered, sharding=None, **params)
+    call = partial(_returned, "jax.io_callback", callback)
     return host_call(ctx, call, args, _OrderedIOEffect if ordered else None, place=place)
+
+
+def _returned(what: str, callback: Callable[..., Any], *args: Any) -> Sequence[Any]:
+    """The results of a callback, on JAX's CPU device.
+
+    As `pure_callback_impl` and `io_callback_impl` of JAX, whose `device_put` takes longer than most
+    callbacks.
+    """
+    device, parts = _cpu_device(what), _parts()
+    with parts.default_device(device):
+        try:
+            return [*map(np.asarray, callback(*_placed(args, device)))]
+        except BaseException:
+            parts.logger.exception("%s failed", what)
+            raise
+
+
+def _placed(args: Sequence[Any], device: Any) -> list[Any]:
+    """Operands as JAX's arrays on a device."""
+    put = _parts().put
+    return [put(*_kind_on(arg.shape, arg.dtype, device), [arg], [device]) for arg in args]
+
+
+def _cpu_device(what: str) -> Any:
+    """JAX's CPU device, or its error that there is none."""
+    try:
+        return _parts().local_devices(backend="cpu")[0]
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"{what} failed to find a local CPU device to place the inputs on. Make sure "
+            '"cpu" is listed in --jax_platforms or the JAX_PLATFORMS environment variable.'
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What callbacks use of JAX, imported once: an import statement takes a microsecond."""
+
+    enable_x64: Callable[[bool], AbstractContextManager[Any]]
+    default_device: Callable[[Any], AbstractContextManager[Any]]
+    without_mesh: Callable[[], tuple[AbstractContextManager[Any], AbstractContextManager[Any]]]
+    canonicalize: Callable[[Any], Any]
+    put: Callable[..., Any]
+    local_devices: Callable[..., Sequence[Any]]
+    logger: logging.Logger
+
+
+@cache
+def _parts() -> _Parts:
+    import jax
+    from jax._src import callback, config, mesh, sharding_impls, xla_bridge
+    from jax._src.dtypes import canonicalize_value
+    from jax._src.interpreters.pxla import batched_device_put
+
+    def without_mesh() -> tuple[Any, Any]:
+        concrete = sharding_impls._internal_use_concrete_mesh(mesh.empty_concrete_mesh)
+        return concrete, mesh.use_abstract_mesh(mesh.empty_abstract_mesh)
+
+    return _Parts(
+        jax.enable_x64,
+        config.default_device,
+        without_mesh,
+        canonicalize_value,
+        batched_device_put,
+        xla_bridge.local_devices,
+        callback.logger,
+    )
+
+
+@lru_cache(maxsize=1 << 10)
+def _kind_on(shape: tuple[int, ...], dtype: np.dtype[Any], device: Any) -> tuple[Any, Any]:
+    from jax._src.core import ShapedArray
+    from jax._src.sharding_impls import SingleDeviceSharding
+
+    return ShapedArray(shape, dtype), SingleDeviceSharding(device)
 
 
 def _place(ctx: Any, sharding: Any) -> Any:
@@ -69,8 +155,25 @@ def _debug(
         lowered: Sequence[Any] = mlir.lower_fun(first)(ctx, *args)
         return lowered
     ordered = effect if effects.ordered_effects.contains(effect) else None
-    call = partial(debugging.debug_callback_impl, **parameters)
+    call = partial(_shown, debugging.debug_callback_impl, parameters)
     return host_call(ctx, call, args, ordered, on_pieces=partitioned)
+
+
+def _shown(theirs: Callable[..., Any], parameters: Mapping[str, Any], *args: Any) -> tuple[()]:
+    """Call back as `debug_callback_impl` of JAX, with JAX's arrays if it has a CPU device."""
+    try:
+        device = _cpu_device("jax.debug.callback")
+    except RuntimeError:
+        theirs(*args, **parameters)
+        return ()
+    parts = _parts()
+    with parts.default_device(device):
+        try:
+            parameters["callback"](*_placed(args, device))
+        except BaseException:
+            parts.logger.exception("jax.debug.callback failed")
+            raise
+    return ()
 
 
 def _print(
@@ -165,15 +268,12 @@ def emit_call(
 def _as_traced(call: Callable[..., Any], wide: bool, *args: Any) -> tuple[Any, ...]:
     """Wrap a callback as JAX does: operands are arrays on its CPU device, results of any kind.
 
-    The config of the tracing thread (`enable_x64`) is restored for the call, and no mesh is set.
+    The operands are copied: they are buffers of a program, which its next kernels write to, and JAX
+    arrays on the CPU may share the memory that they are made of. The config of the tracing thread
+    (`enable_x64`) is restored for the call, and no mesh is set.
     """
-    import jax
-    from jax._src import mesh, sharding_impls
-    from jax._src.dtypes import canonicalize_value
-
-    with (
-        jax.enable_x64(wide),
-        sharding_impls._internal_use_concrete_mesh(mesh.empty_concrete_mesh),
-        mesh.use_abstract_mesh(mesh.empty_abstract_mesh),
-    ):
-        return tuple([canonicalize_value(np.asarray(value)) for value in call(*args)])
+    parts = _parts()
+    concrete, abstract = parts.without_mesh()
+    with parts.enable_x64(wide), concrete, abstract:
+        made = call(*map(copied, args))
+        return tuple([parts.canonicalize(np.asarray(value)) for value in made])

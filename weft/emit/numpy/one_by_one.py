@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, NoReturn
@@ -17,7 +18,7 @@ from weft.ir.types import Array, TensorType
 from weft.ir.uses import free_variables
 from weft.kernels.host import HostKernel, single_result_convention
 from weft.mesh import Mesh
-from weft.ops.custom_calls.callbacks import called_by_each
+from weft.ops.custom_calls.callbacks import called_by_each, direct_call
 from weft.records import dataclass
 
 _MEETING = "move the collective out of the reduction, sort or scatter"
@@ -157,8 +158,29 @@ def one_by_one(site: Site) -> HostKernel:
     calls_host = isinstance(node.op, CustomCall)
     each = isinstance(node.op, CustomCall) and called_by_each(node.op)
     stack_dims = site.stack_dims
+    ones, first = (1,) * lead, (0,) * lead
+    types = tuple([v.type for v in node.results])
+    call = direct_call(node.op, types) if isinstance(node.op, CustomCall) and not outside else None
+
+    def is_one(array: Any) -> bool:
+        if isinstance(array, np.ndarray):
+            return bool(array.shape[:lead] == ones)
+        return array is None  # a token
+
+    def run_once(*arrays: Any) -> tuple[Any, ...]:
+        """All operands are equal on all devices."""
+        local = [None if a is None else a[first] for a in arrays]
+        with calling() if calls_host else STAY:
+            if call is not None:
+                made = call(*local)
+            else:
+                values = dict(zip(outside, local[len(node.operands) :], strict=True))
+                made = run_node(node, local[: len(node.operands)], values, device)
+        return tuple([None if m is None else owned(m).reshape(ones + np.shape(m)) for m in made])
 
     def run(*arrays: Any) -> tuple[Any, ...]:
+        if not each and all(map(is_one, arrays)):
+            return run_once(*arrays)
         tensors = [a for a in arrays if isinstance(a, np.ndarray)]
         head = np.broadcast_shapes((1,) * lead, *[a.shape[:lead] for a in tensors])
         if each:  # once a device, even where all operands are equal
@@ -180,6 +202,17 @@ def one_by_one(site: Site) -> HostKernel:
         sees_outside=bool(outside),
         reads_rows=active,
     )
+
+
+_REFERENCES = 4  # to an array of a tuple, in `owned`: the tuple's, two variables', the call's
+
+
+def owned(value: Any) -> Array:
+    """An array that nothing else refers to: a result may be an operand, or kept by a function."""
+    is_sole = isinstance(value, np.ndarray) and value.flags.owndata
+    if is_sole and value.flags.c_contiguous and sys.getrefcount(value) <= _REFERENCES:
+        return np.asarray(value)
+    return np.array(value)
 
 
 def _at(array: Any, index: tuple[int, ...]) -> Any:

@@ -56,7 +56,7 @@ def _from_host(handles: Handles, args: Any) -> None:
     dtype, nbytes, is_dense = _elements(args.type, shape, strides)
     space = space_of(args.memory, args.device)
     lent, kind, on_host = NOW.array, None, space.memory.is_host
-    is_small = is_dense and 0 < nbytes < SMALL_ARRIVAL and rank <= MOST_DIMS
+    is_small = is_dense and nbytes < SMALL_ARRIVAL and rank <= MOST_DIMS
     if lent is None and is_small and the_client().home.memory.is_host:
         _enter(args.type, shape, dtype)
         if handles.native.arrive(ctypes.addressof(args)):  # native code handles the following ones

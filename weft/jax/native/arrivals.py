@@ -138,11 +138,12 @@ def is_dense(sizes: Items[int], strides: Items[int], rank: int, nbytes: int) -> 
 
     Their bytes over the sizes, from the first to the last, are what the strides have to be.
     """
+    if nbytes == 0:  # a size of 0 would trap below
+        return True
     step = nbytes
     for n in range(rank):
         step = step // sizes[n]
-        # The stride of a dim of size 1 is never used: numpy and JAX write anything there. No
-        # size is 0, which would trap above: arrays without elements have no template.
+        # The stride of a dim of size 1 is never used: numpy and JAX write anything there.
         if step != strides[n] and sizes[n] != 1:
             return False
     return True

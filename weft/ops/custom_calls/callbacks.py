@@ -142,6 +142,17 @@ def _reference(site: CallUse, *values: Any) -> CallResults:
     return (*first, *answers[len(request) - 1])
 
 
+def direct_call(op: NamedCustomCall, outs: Types) -> Callable[..., CallResults] | None:
+    """The call of a function that runs once for all devices, without an evaluation; else None."""
+    if not called_once(op):
+        return None
+    number = config_of(op.backend_config)["function"]
+    if bool(outs) and isinstance(outs[0], TokenType):
+        rest = outs[1:]
+        return lambda _, *values: (None, *_called(number, values, rest))
+    return lambda *values: _called(number, values, outs)
+
+
 def _called(number: int, arguments: tuple[Array, ...], outs: Types) -> CallResults:
     results = host_function(number).call(*arguments)
     # In the words of jaxlib, which users of JAX know.
