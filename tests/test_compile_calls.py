@@ -273,6 +273,26 @@ def test_quick_calls_read_what_they_are_given():
         compiled(gone, X)
 
 
+def test_quick_calls_read_arrays_of_jax_in_place():
+    compiled = weft.compile(lambda x, y: (x @ y, x * 2))
+    for n in range(5):
+        x, y = jnp.full((3, 4), float(n)), jnp.arange(8.0).reshape(4, 2) * n
+        for given in ((x, y), (np.asarray(x), y), (x, np.asarray(y))):
+            product, twice = compiled(*given)
+            np.testing.assert_array_equal(product, np.asarray(x) @ np.asarray(y))
+            np.testing.assert_array_equal(twice, np.asarray(x) * 2)
+    compiled(x, y)
+    compiled(x, y)
+    assert compiled._quick is not None and compiled._quick((x, y)) is not None
+    y.delete()
+    with pytest.raises(RuntimeError, match="deleted"):
+        compiled(x, y)
+    scaled = weft.compile(lambda x: x * np.float16(2))
+    for _ in range(3):  # weak types are other programs
+        assert scaled(jnp.float32(3)).dtype == np.float32
+        assert scaled(jnp.asarray(3.0)).dtype == (jnp.asarray(3.0) * np.float16(2)).dtype
+
+
 def test_quick_calls_of_a_program_without_sizes_and_of_none():
     for shape in ((), (0,), (1, 1), (2, 0, 3)):
         compiled = weft.compile(lambda x: jnp.exp(x) + 1)

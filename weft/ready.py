@@ -25,7 +25,7 @@ from weft.pipeline import STAGES, Program
 from weft.records import dataclass
 from weft.run import run
 from weft.run.array_signature import BorrowedStack, KnownParameter, array_signature_of
-from weft.run.execute import QuickRun, at_once
+from weft.run.execute import QuickRun, at_once, is_of_jax
 from weft.run.host_tensors import HostTensors
 from weft.run.on_device import EnqueuedArrays, EnqueuedTensors
 from weft.workers import agree_on_arguments
@@ -183,7 +183,7 @@ class FastPath:
             tensors = self.on_tensors(values)
             if tensors is not None:
                 return self.packed(self._after_updates(values, tensors))
-        arrays = values if self.is_plain else self._borrow(values)
+        arrays = values if self.is_plain else self._borrow([*map(_view, values)])
         if arrays is not None:
             made = at_once(self.local, self.array_signature, arrays, self.local.runs_on)
             if made is not None:
@@ -198,7 +198,7 @@ class FastPath:
         # Every argument is a leaf itself: no pytree has to be flattened.
         if len(args) != len(values) or not all(map(is_, args, values)):
             return None
-        quick: QuickRun | EnqueuedArrays | None = self.quick
+        quick: QuickRun | EnqueuedArrays | None = self.quick and self.quick.taking(values)
         if quick is None and self.on_arrays is not None:
             quick = self.on_arrays.quick([value.spec for value in values])
         settings = self.ready.source.settings()
@@ -259,7 +259,7 @@ class FastPath:
         captured, local = self.ready.captured, self.local
         pairs = zip(values, captured.arguments, strict=False)
         fit = len(values) == len(captured.arguments) == len(self.array_signature.taken)
-        fit = fit and all(_is(v, leaf) or _is_numpy(v, leaf) for v, leaf in pairs)
+        fit = fit and all(_is(v, leaf) or _is_numpy(_view(v), leaf) for v, leaf in pairs)
         # Nothing may write to a caller's numpy array, or give a view of it as a result.
         kept = local.donated or local.plan.lent or captured.updated
         return fit and self.array_signature.is_brief and not kept
@@ -287,6 +287,11 @@ class FastPath:
                 return None
             arrays.append(array)
         return arrays
+
+
+def _view(value: Any) -> Any:
+    """JAX's array on its CPU device as a numpy array of the same memory."""
+    return np.asarray(value) if is_of_jax(value) else value
 
 
 def _is_numpy(value: Any, leaf: Leaf) -> bool:

@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -69,6 +70,12 @@ def array_spec(
     """The interned spec."""
     # With all arguments by position, so that equal specs have one key.
     return _array_spec(shape, dtype, sharding, mesh, here)
+
+
+@lru_cache(maxsize=1 << 12)
+def _is_replicated(spec: ArraySpec) -> bool:
+    whole = all(n == 1 for n in counts(spec.sharding, spec.mesh))
+    return whole and not spec.sharding.unreduced
 
 
 _SPECS: InternTable[tuple[object, ...], ArraySpec] = InternTable()
@@ -200,8 +207,7 @@ class Array(Operators, StackFuture):
     @property
     def is_fully_replicated(self) -> bool:
         """Whether every device holds the global value."""
-        whole = all(n == 1 for n in counts(self.sharding, self.mesh))
-        return whole and not self.sharding.unreduced
+        return _is_replicated(self.spec)
 
     @property
     def is_readable(self) -> bool:
@@ -224,7 +230,13 @@ class Array(Operators, StackFuture):
 
         A live view pins the memory: donating the array does not reuse it.
         """
-        return self._whole(self.pinned())
+        if not self.is_fully_replicated:
+            return self._whole(self.pinned())
+        stacked, lease = self.lend()
+        view = lease.view()
+        # All devices hold the same piece.
+        piece: Numpy = view[(0,) * stacked.lead + (...,)]
+        return piece
 
     def _whole(self, pieces: Stacked) -> Numpy:
         if self.is_fully_replicated:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableSequence, Sequence
-from typing import Any
+from copy import copy
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from weft.array.array import Array, ArraySpec
 from weft.array.context import CONTEXTS, note
@@ -103,6 +106,43 @@ def at_once(
     return tuple(map(Array.of, results, signature.specs))
 
 
+_JaxKind: TypeAlias = tuple[Any, bool, Any]  # the class, whether its type is weak, the sharding
+
+
+class JaxViews:
+    """Arguments that are JAX's arrays on its CPU device, as numpy arrays of the same memory."""
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        self.kinds: list[_JaxKind | None] = [_jax_kind(value) for value in values]
+
+    def __call__(self, values: Sequence[Any]) -> tuple[Any, ...] | None:
+        """The arguments; None if a JAX array is not of the kind that was there at first."""
+        views: list[Any] = []
+        for given, kind in zip(values, self.kinds, strict=True):
+            value: Any = given
+            if kind is not None:
+                known, is_weak, place = kind
+                if type(value) is not known or value.weak_type != is_weak:
+                    return None
+                if value.sharding is not place and value.sharding != place:
+                    return None
+                value = np.asarray(value)
+            views.append(value)
+        return tuple(views)
+
+
+def is_of_jax(value: Any) -> bool:
+    """Whether a value is JAX's array on a single CPU device, which numpy reads in place."""
+    if type(value).__name__ != "ArrayImpl" or not value.is_fully_addressable:
+        return False
+    devices = value.sharding.device_set
+    return len(devices) == 1 and next(iter(devices)).platform == "cpu"
+
+
+def _jax_kind(value: Any) -> _JaxKind | None:
+    return (type(value), value.weak_type, value.sharding) if is_of_jax(value) else None
+
+
 class QuickRun:
     """Runs of a short program of one device on numpy arrays as they are, and on Weft's arrays."""
 
@@ -111,6 +151,13 @@ class QuickRun:
         self.on_arrays, self.frame = program.direct.on_arrays, program.frame
         self.stream, self.specs = program.runs_on, signature.specs
         self.count = len(signature.taken)
+        self.views: JaxViews | None = None
+
+    def taking(self, values: Sequence[Any]) -> QuickRun:
+        """The quick runs on arguments of the kinds of these."""
+        run = copy(self)
+        run.views = JaxViews(values) if any(map(is_of_jax, values)) else None
+        return run
 
     @classmethod
     def of(cls, program: LocalProgram, signature: ArraySignature) -> QuickRun | None:
@@ -128,6 +175,11 @@ class QuickRun:
         stream = self.stream  # what is queued must come first, as in `at_once`
         if len(arguments) != self.count or stream.tasks or stream.busy or stream.outside:
             return None
+        if self.views is not None:
+            views = self.views(arguments)
+            if views is None:
+                return None
+            arguments = views
         stream.beside.append(None)
         try:
             held = tuple([a.held if type(a) is Array else a for a in arguments])

@@ -165,7 +165,7 @@ class LoadedExecutable:
         """
         known, kinds = dict(self.program.known), self.program.result_kinds()
         return {
-            n: kind
+            n: self.kind_here(kind)
             for n, kind in enumerate(kinds)
             if n not in known
             and n not in self.moved

@@ -10,7 +10,7 @@ from typing import Any
 from weft.array.future import StackFuture
 from weft.array.host import copied
 from weft.array.memory import DeviceBuffer
-from weft.array.stacked import Kind, Stacked
+from weft.array.stacked import Stacked
 from weft.array.stream import DEFAULT
 from weft.jax.abi import api
 from weft.jax.buffers.buffers import forget_arrivals
