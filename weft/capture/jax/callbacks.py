@@ -29,7 +29,7 @@ def _pure(
     ctx: Any, *args: Any, callback: Callable[..., Any], sharding: Any = None, **_: Any
 ) -> Sequence[Any]:
     place = _place(ctx, sharding)
-    call = partial(_returned, "jax.pure_callback", callback)
+    call = partial(_call_back, "jax.pure_callback", callback)
     return host_call(ctx, call, args, None, has_side_effect=False, place=place)
 
 
@@ -44,11 +44,11 @@ def _io(
     from jax._src.callback import _OrderedIOEffect
 
     place = _place(ctx, sharding)
-    call = partial(_returned, "jax.io_callback", callback)
+    call = partial(_call_back, "jax.io_callback", callback)
     return host_call(ctx, call, args, _OrderedIOEffect if ordered else None, place=place)
 
 
-def _returned(what: str, callback: Callable[..., Any], *args: Any) -> Sequence[Any]:
+def _call_back(what: str, callback: Callable[..., Any], *args: Any) -> Sequence[Any]:
     """The results of a callback, on JAX's CPU device.
 
     As `pure_callback_impl` and `io_callback_impl` of JAX, whose `device_put` takes longer than most
@@ -57,13 +57,13 @@ def _returned(what: str, callback: Callable[..., Any], *args: Any) -> Sequence[A
     device, parts = _cpu_device(what), _parts()
     with parts.default_device(device):
         try:
-            return [*map(np.asarray, callback(*_placed(args, device)))]
+            return [*map(np.asarray, callback(*_on_device(args, device)))]
         except BaseException:
             parts.logger.exception("%s failed", what)
             raise
 
 
-def _placed(args: Sequence[Any], device: Any) -> list[Any]:
+def _on_device(args: Sequence[Any], device: Any) -> list[Any]:
     """Operands as JAX's arrays on a device."""
     put = _parts().put
     return [put(*_kind_on(arg.shape, arg.dtype, device), [arg], [device]) for arg in args]
@@ -82,7 +82,7 @@ def _cpu_device(what: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What callbacks use of JAX, imported once: an import statement takes a microsecond."""
+    """Functions of JAX, imported once: an import statement in each call takes a microsecond."""
 
     enable_x64: Callable[[bool], AbstractContextManager[Any]]
     default_device: Callable[[Any], AbstractContextManager[Any]]
@@ -155,11 +155,13 @@ def _debug(
         lowered: Sequence[Any] = mlir.lower_fun(first)(ctx, *args)
         return lowered
     ordered = effect if effects.ordered_effects.contains(effect) else None
-    call = partial(_shown, debugging.debug_callback_impl, parameters)
+    call = partial(_call_back_to_show, debugging.debug_callback_impl, parameters)
     return host_call(ctx, call, args, ordered, on_pieces=partitioned)
 
 
-def _shown(theirs: Callable[..., Any], parameters: Mapping[str, Any], *args: Any) -> tuple[()]:
+def _call_back_to_show(
+    theirs: Callable[..., Any], parameters: Mapping[str, Any], *args: Any
+) -> tuple[()]:
     """Call back as `debug_callback_impl` of JAX, with JAX's arrays if it has a CPU device."""
     try:
         device = _cpu_device("jax.debug.callback")
@@ -169,7 +171,7 @@ def _shown(theirs: Callable[..., Any], parameters: Mapping[str, Any], *args: Any
     parts = _parts()
     with parts.default_device(device):
         try:
-            parameters["callback"](*_placed(args, device))
+            parameters["callback"](*_on_device(args, device))
         except BaseException:
             parts.logger.exception("jax.debug.callback failed")
             raise
