@@ -321,6 +321,10 @@ class Target(ABC):
         """Whether candidates are timed in another process, which may crash or hang."""
         return False
 
+    def units(self, kernel: AnyKernel) -> Mapping[str, float]:
+        """A kernel's instructions by the names of `weft.machine.OVERHEADS`; none if not counted."""
+        return {}
+
     # Emission
 
     @property

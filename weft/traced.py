@@ -62,7 +62,9 @@ def record_prediction(
         from weft.simulate import simulate
 
         where = machine or (HOST if program.is_on_host else machine_here().machine)
-        program.recorded.predict(simulate(executable, where), where.name, name)
+        units = None if program.target is None else program.target.units
+        timeline = simulate(executable, where, units=units)
+        program.recorded.predict(timeline, where.name, name)
 
 
 def kernel_texts(program: LocalProgram) -> dict[str, str]:

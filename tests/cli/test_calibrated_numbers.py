@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from weft.capture import parse
-from weft.cli import calibration, call_calibration, gpu_calibration, kernel_calibration
+from weft.cli import (
+    calibration,
+    call_calibration,
+    gpu_calibration,
+    kernel_calibration,
+    least_seconds,
+)
 from weft.cli.calibration import Measurement, machine_text
 from weft.ir.types import TensorType
 from weft.machine import HOST
@@ -115,7 +121,9 @@ def test_overheads_of_calls(monkeypatch):
     planted = {"argument": 2e-7, "result": 5e-7, "call": 3e-6, "operand": 7e-7, "queue": 1.1e-5}
     planted |= {"queued_argument": 9e-7, "queued_result": 2e-6, "view": 3e-7, "summand": 6e-6}
     shapes = {"operand": "tensor<32x64xf32>", "view": "tensor<8x4xf32>"}
-    shapes["summand"] = "tensor<8x8xf32>"
+    shapes |= {"summand": "tensor<8x8xf32>", "large": "tensor<8x1024xf32>"}
+    summed = 3e-11
+    planted["large"] = planted["summand"] + 3 * 4 * 8 * (1024 - 8) * summed
 
     def timed(text: str, seconds: float) -> float:
         assert seconds == 1.5
@@ -134,20 +142,22 @@ def test_overheads_of_calls(monkeypatch):
 
     monkeypatch.setattr(call_calibration, "compile_program", lambda text, **_: text)
     monkeypatch.setattr(call_calibration, "call_seconds", timed)
-    monkeypatch.setattr(kernel_calibration, "_kernel_programs", lambda: iter(()))
-    monkeypatch.setattr(kernel_calibration, "fitted", lambda timed, machine: {"output": 1.0})
+    monkeypatch.setattr(call_calibration, "_outside_kernels", timed)
+    monkeypatch.setattr(kernel_calibration, "kernel_programs", lambda: iter(()))
+    monkeypatch.setattr(kernel_calibration, "fitted", lambda timed, machine: {"block": 1.0})
     found = kernel_calibration.overheads(HOST, 0.15)
     wake = found.pop("wake", 0.0)
     assert wake == 0.0 or HOST.threads > 1
-    expected = planted | {"segment": planted["call"], "output": 1.0}
+    del planted["large"]
+    expected = planted | {"segment": planted["call"], "summed": summed, "block": 1.0}
     assert found == pytest.approx(expected, rel=1e-6)
 
 
 def test_the_least_of_several_calls(monkeypatch):
     ticks = iter([0.0, 10.0, 14.0, 20.0, 23.0, 30.0, 37.0, 40.0, 44.0, 50.0, 58.0, *[99.0] * 9])
-    monkeypatch.setattr(call_calibration.time, "perf_counter", lambda: next(ticks))
+    monkeypatch.setattr(least_seconds.time, "perf_counter", lambda: next(ticks))
     calls = []
-    assert call_calibration.least(lambda: calls.append(1), 5.0) == 3.0
+    assert least_seconds.least(lambda: calls.append(1), 5.0) == 3.0
     assert len(calls) == 6  # one to warm up, and five at least
 
 

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from weft.capture import parse
-from weft.cli.kernel_calibration import (
+from weft.cli.calibration_products import (
     attention_program,
-    fitted,
-    positive_least_squares,
+    convolution_program,
+    gradient_program,
     product_program,
-    rows_program,
 )
-from weft.cost.kernel_terms import kernel_terms
+from weft.cli.calibration_programs import layouts_program, padded_program, rows_program
+from weft.cli.calibration_single import pool_program, running_program
+from weft.cli.kernel_calibration import fitted, positive_least_squares
 from weft.cost.kernels import kernel_seconds
+from weft.emit.llvm.units import WIDE, kernel_units
 from weft.executable.items import Launch
 from weft.kernels.group import AnyKernel
 from weft.machine import HOST, machine
 from weft.pipeline import compile_module
 from weft.run.bind import loaded_kernels
+
+
+def units(kernel: AnyKernel) -> Mapping[str, float]:
+    """What is counted for a processor that need not be this one."""
+    return kernel_units(kernel, WIDE)
 
 
 def kernels(text: str) -> list[AnyKernel]:
@@ -33,40 +41,71 @@ def kernels(text: str) -> list[AnyKernel]:
 
 def test_units_by_kind() -> None:
     (product,) = kernels(product_program(2, 8, 16, 32))
-    sizes = {"output": 2 * 8 * 32, "packed": 2 * (8 * 16 + 16 * 32)}
-    assert kernel_terms(product) == sizes | {"padding": 0.0}
+    # Eight rows and two registers of columns: eight cycles for each step of 16, 64 flops in each.
+    assert units(product)["multiplied"] == 2 * 8 * 16 * 64
+    assert units(product)["block"] == 2
     (narrow,) = kernels(product_program(1, 8, 16, 12))
-    assert kernel_terms(narrow)["padding"] == pytest.approx(2 * 8 * 16 * 4), "12 of 16 lanes"
+    assert units(narrow)["multiplied"] == 16 * 4.5 * 64, "nine loads, two in a cycle"
     (rows,) = kernels(rows_program(8, 20))
-    found = kernel_terms(rows)
-    assert found["across"] == 8, "one reduction of lanes for each row"
+    found = units(rows)
+    assert found["across"] == found["line"] == 8, "one reduction of lanes for each row"
     assert found["division"] == 8 * 2, "20 elements are two registers"
-    (attention,) = kernels(attention_program(4, 8, 16))
-    flops = 4 * 2 * 8 * 8 * (16 + 16)
-    found = kernel_terms(attention)
-    assert found == {"head": 4, "attention": 4 * flops, "few": 4 * 8}, "8 of 16 lanes, twice"
-    (shallow,) = kernels(attention_program(4, 16, 8))
-    flops = 4 * 2 * 16 * 16 * (8 + 8)
-    assert kernel_terms(shallow) == {"head": 4, "attention": 2 * flops}, "8 of 16 deep"
+    (attention,) = kernels(attention_program(4, 8, 8, 16))
+    assert units(attention)["few"] == 4 * 8, "8 of 16 lanes"
+    (shallow,) = kernels(attention_program(4, 16, 16, 8))
+    flops = 4 * 2 * 16 * 16 * (16 + 16)
+    found = units(shallow)
+    assert found == {"head": 4, "scores": 4 * 16 * 16, "attention": flops}, "8 of 16 deep"
+
+
+def test_units_of_memory_order() -> None:
+    """Elements that lie apart, in turned tiles, at indices, in windows, in panels."""
+    (turned,) = [k for k in kernels(layouts_program(64, 2, 4)) if units(k).get("turned")]
+    assert units(turned)["turned"] == 3 * 64 * 2 * 4, "two operands, and the result"
+    (padded,) = kernels(padded_program(64, 32))
+    assert units(padded)["strided"] == 66 * 32
+    (pool,) = [k for k in kernels(pool_program(4, 16, 16)) if units(k).get("window")]
+    assert units(pool)["window"] == 4 * 8 * 8 * 4
+    (running,) = [k for k in kernels(running_program(32, 16)) if units(k).get("element")]
+    assert units(running)["element"] == 32 * 16, "not once for each window"
+    (image,) = kernels(convolution_program(2, 16, 4, 16))
+    assert units(image)["packed"] == 2 * 16 * 16 * 9, "registers hold four channels"
+    (thin,) = kernels(convolution_program(8, 8, 3, 16))
+    assert units(thin)["gathered"] == 8 * 8 * 8 * 27, "three are gathered"
 
 
 def test_overheads_and_threads() -> None:
     (product,) = kernels(product_program(1, 64, 64, 64))
-    base = replace(HOST, overheads=(("output", 1e-6),))
-    serial = kernel_seconds(product, base)
-    assert serial > 64 * 64 * 1e-6
+    base = replace(HOST, overheads=(("block", 1e-3),))
+    blocks = units(product)["block"]
+    serial = kernel_seconds(product, base, units)
+    assert serial > blocks * 1e-3
     shared = replace(base, threads=4, overheads=(*base.overheads, ("wake", 1e-4)))
-    assert kernel_seconds(product, shared) < serial / 2, "a large one runs on all threads"
-    tiny = replace(shared, overheads=(("output", 1e-12), ("wake", 1e-3)))
-    assert kernel_seconds(product, tiny) < 1e-3, "a small one on one"
+    seconds = kernel_seconds(product, shared, units)
+    assert seconds < serial / 2, "a large one runs on all threads"
+    tiny = replace(shared, overheads=(("block", 1e-12), ("wake", 1e-3)))
+    assert kernel_seconds(product, tiny, units) < 1e-3, "a small one on one"
+    assert kernel_seconds(product, base) < 1e-3, "nobody counted its blocks"
+
+
+def test_operands_of_a_large_program_come_from_farther() -> None:
+    (rows,) = kernels(rows_program(64, 32))
+    on = replace(
+        HOST, overheads=(("line", 1e-9),), memory_curve=((1e4, 10.0), (1e6, 2.0), (1e8, 1.0))
+    )
+    near, far = (kernel_seconds(rows, on, units, size) for size in (0.0, 1e8))
+    size = 3 * 64 * 32 * 4
+    assert far - near == pytest.approx(size / on.bandwidth - size / on.bandwidth_at(size))
 
 
 def test_what_was_fitted() -> None:
-    shapes = ((1, 8, 16, 32), (4, 32, 8, 8))
-    listed = [kernel for sizes in shapes for kernel in kernels(product_program(*sizes))]
-    wanted = replace(HOST, overheads=(("output", 3e-9), ("packed", 2e-9)))
-    found = fitted([(kernel, kernel_seconds(kernel, wanted)) for kernel in listed], HOST)
-    assert found == pytest.approx({"output": 3e-9, "packed": 2e-9}, rel=1e-6)
+    shapes = ((1, 8, 16, 32), (4, 32, 8, 8), (2, 64, 32, 16))
+    listed = [kernel for sizes in shapes for kernel in kernels(gradient_program(*sizes[1:]))]
+    wanted = replace(HOST, overheads=(("block", 3e-7), ("register", 2e-9)))
+    timed = [(kernel, kernel_seconds(kernel, wanted, kernel_units)) for kernel in listed]
+    found = fitted(timed, HOST)
+    assert found["block"] == pytest.approx(3e-7, rel=1e-3)
+    assert found["register"] == pytest.approx(2e-9, rel=1e-3)
 
 
 # Microseconds beyond a launch, measured on an H200 (benchmarks/gpu_predict.py).

@@ -6,18 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from tests.cost.test_kernels import bf16_add, bf16_product, bf16_rms_norm
+from tests.cost.test_kernels import bf16_add, bf16_product, bf16_rms_norm, units
 from weft.capture import parse
-from weft.cli.kernel_calibration import (
-    attention_program,
-    columns_program,
-    product_program,
-    rows_program,
-    sort_program,
-)
+from weft.cli.calibration_products import attention_program, product_program
+from weft.cli.calibration_programs import columns_program, rows_program
+from weft.cli.calibration_single import sort_program
 from weft.cost import GroupExtent, copies, multi_domain_estimates, travel_estimate
 from weft.cost.collective_time import OP_NAMES
-from weft.cost.kernel_terms import kernel_terms
 from weft.cost.kernels import kernel_seconds
 from weft.cost.measured import Estimate
 from weft.executable.items import Launch
@@ -80,7 +75,7 @@ CPU_PROGRAMS = {
     "few rows": product_program(1, 1, 64, 48),
     "rows": rows_program(8, 20),
     "columns": columns_program(24, 40),
-    "attention": attention_program(4, 24, 16),
+    "attention": attention_program(4, 24, 24, 16),
     "sort": sort_program(8, 20, 1),
 }
 GPU_PROGRAMS = {
@@ -91,7 +86,7 @@ GPU_PROGRAMS = {
     "narrow product": bf16_product(16, 4096, 4096),
     "square product": bf16_product(4096, 4096, 4096),
     "product and rows": product_program(8, 64, 128, 128),
-    "heads": attention_program(16, 256, 64),
+    "heads": attention_program(16, 256, 256, 64),
     "sorted": sort_program(256, 512, 1),
 }
 
@@ -109,10 +104,11 @@ def lines(name: str, text: str, target: str, machines: dict[str, Machine]) -> It
         flops = " ".join(f"{n:g} {dtype}" for dtype, n in product_flops(kernel).items())
         yield f"{name}: {work.flops:g} flops ({flops or 'none'} of products)"
         yield f"  {work.transcendentals:g} transcendentals, {work.bytes:g} bytes"
-        terms = ", ".join(f"{n:.6g} {term}" for term, n in sorted(kernel_terms(kernel).items()))
-        yield f"  {terms or 'no terms'}"
+        if target == "llvm":
+            counted = [f"{n:.6g} {unit}" for unit, n in sorted(units(kernel).items())]
+            yield f"  {', '.join(counted)}"
         for on, made in machines.items():
-            yield f"  {1e6 * kernel_seconds(kernel, made):.5g} us on {on}"
+            yield f"  {1e6 * kernel_seconds(kernel, made, units):.5g} us on {on}"
 
 
 def test_kernels(golden):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
+from weft.cli.least_seconds import launch_seconds, least
 from weft.compiled import Compiled
 from weft.compiled import compile as compile_program
 from weft.ir.types import TensorType
+from weft.run.bind import loaded_kernels
 from weft.run.execute import place_as_results
 
 _FEW, _MANY = 1, 33  # arguments or results of two programs that differ in them
@@ -20,7 +22,8 @@ _SPLIT, _COLUMNS_SPLIT, _WHOLE = (
     f"{{sdy.sharding = #sdy.sharding<@mesh, [{{{rows}}}, {{{columns}}}]>}}"
     for rows, columns in (('"x"', ""), ("", '"x"'), ("", ""))
 )
-_LEAST_ROUNDS = 5
+_SUMMED = (8, 1024)  # columns of eight rows that two devices add up
+_SUM_BYTES = 8 * 4 * 3  # of a column: two of partial sums, and of their total
 
 
 def call_overheads(seconds: float) -> Iterator[tuple[str, float]]:
@@ -50,14 +53,27 @@ def call_overheads(seconds: float) -> Iterator[tuple[str, float]]:
     operand = max((most - least) / (many - few) - argument - result, 0.0)
     yield "operand", operand
     yield "view", max(_growth(views_program, seconds) - argument - result, 0.0)
-    yield "summand", max(_growth(sums_program, seconds) - 2 * argument - result, 0.0)
+    small, large = (_growth(partial(sums_program, columns=n), seconds) for n in _SUMMED)
+    yield "summand", max(small - 2 * argument - result, 0.0)
+    yield "summed", max(large - small, 0.0) / (_SUMMED[1] - _SUMMED[0]) / _SUM_BYTES
     yield "queue", max(least - call - few * (argument + result + operand), 0.0)
 
 
 def _growth(program: Callable[[int], str], seconds: float) -> float:
-    """The seconds of one more operand of a program's collective."""
-    few, many = (call_seconds(compile_program(program(n)), seconds) for n in _GATHERS)
+    """The seconds of one more operand of a program's collective, without its kernel."""
+    few, many = (_outside_kernels(compile_program(program(n)), seconds) for n in _GATHERS)
     return (many - few) / (_GATHERS[1] - _GATHERS[0])
+
+
+def _outside_kernels(compiled: Compiled, seconds: float) -> float:
+    """The least seconds of a call, less those of its kernels alone."""
+    local = compiled.program.local
+    assert local.target is not None and local.calls is not None, "compiled to kernels"
+    inside = [
+        launch_seconds(local.target, launch.kernel, loaded, seconds / 10)
+        for launch, loaded in loaded_kernels(local.calls)
+    ]
+    return call_seconds(compiled, seconds) - sum(inside)
 
 
 def views_program(count: int) -> str:
@@ -67,9 +83,11 @@ def views_program(count: int) -> str:
     return _module(args, made, [], names, types)
 
 
-def sums_program(count: int) -> str:
+def sums_program(count: int, columns: int = 8) -> str:
     """Products whose contracted dims are split, as are their sums: each reduces and scatters."""
-    left, right, out = "tensor<8x16xf32>", "tensor<16x8xf32>", "tensor<8x8xf32>"
+    left, right, out = (
+        f"tensor<{sizes}xf32>" for sizes in ("8x16", f"16x{columns}", f"8x{columns}")
+    )
     args, body = [], []
     for n in range(count):
         args += [f"%a{n}: {left} {_COLUMNS_SPLIT}", f"%b{n}: {right} {_SPLIT}"]
@@ -130,14 +148,3 @@ def call_seconds(compiled: Compiled, seconds: float) -> float:
             result.wait()
 
     return least(call, seconds)
-
-
-def least(call: Callable[[], object], seconds: float) -> float:
-    """The least seconds of a call; a busy computer makes all but the least longer."""
-    call()
-    fastest, end, rounds = float("inf"), time.perf_counter() + seconds, 0
-    while rounds < _LEAST_ROUNDS or time.perf_counter() < end:
-        began = time.perf_counter()
-        call()
-        fastest, rounds = min(fastest, time.perf_counter() - began), rounds + 1
-    return fastest

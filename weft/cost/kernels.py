@@ -3,37 +3,46 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 from weft.cost.gpu_kernels import gpu_seconds
-from weft.cost.kernel_terms import kernel_terms
-from weft.kernels.attention import Attention
+from weft.ir.types import F32
 from weft.kernels.flow import ControlFlow, FlowBlock, FlowLoop, KernelRun
 from weft.kernels.group import AnyKernel
 from weft.kernels.work import loop_limit, product_flops, work_of
 from weft.machine import Machine
 from weft.machine.machine import share_at
 
+# A target's count of a kernel's instructions, by the names of `weft.machine.OVERHEADS`, and as
+# `multiplied` the flops that its products take the time of.
+Units: TypeAlias = Callable[[AnyKernel], Mapping[str, float]]
+MULTIPLIED = "multiplied"
 
-def kernel_seconds(kernel: AnyKernel, machine: Machine) -> float:
-    """Roofline time of a launch, the slower of computing and of moving bytes, and its overheads.
 
-    Where a machine's overheads were measured, small CPU kernels run on one thread, and
-    larger ones on all if that outweighs handing them the work.
+def kernel_seconds(
+    kernel: AnyKernel, machine: Machine, units: Units | None = None, footprint: float = 0.0
+) -> float:
+    """Roofline time of a launch, the slower of computing and of moving bytes.
+
+    Where a machine's overheads were measured and a target counts them, they are the seconds of
+    computing: on one thread, or on all if that outweighs handing them the work. Operands come from
+    the cache that holds the program's `footprint`, all bytes that it touches from step to step.
     """
     if isinstance(kernel, ControlFlow):
-        return machine.launch + math.prod(kernel.devices) * _flow_seconds(kernel.body, machine)
+        devices = math.prod(kernel.devices)
+        return machine.launch + devices * _flow_seconds(kernel.body, machine, units, footprint)
     if machine.kind == "gpu":
         return machine.launch + gpu_seconds(kernel, machine)
     bytes_moved = work_of(kernel).bytes
     moving = bytes_moved / machine.bandwidth_at(bytes_moved)
-    computing = computing_seconds(kernel, machine)
-    if not machine.overheads:
-        return machine.launch + max(computing, moving)
-    if isinstance(kernel, Attention) and machine.overhead("attention"):
-        computing = 0.0  # measured as a whole: its exponentials are not those of other kernels
-    serial = computing * machine.threads + overhead_seconds(kernel, machine)
+    if not machine.overheads or units is None:
+        return machine.launch + max(computing_seconds(kernel, machine), moving)
+    serial = serial_seconds(kernel, units(kernel), machine)
     shared = serial / machine.threads + machine.overhead("wake")
-    return machine.launch + max(min(serial, shared), moving)
+    # The kernel itself was measured on operands that the nearest caches hold.
+    far = bytes_moved / machine.bandwidth_at(max(footprint, bytes_moved)) - moving
+    return machine.launch + max(min(serial, shared), moving) + max(0.0, far)
 
 
 def computing_seconds(kernel: AnyKernel, machine: Machine) -> float:
@@ -47,20 +56,26 @@ def computing_seconds(kernel: AnyKernel, machine: Machine) -> float:
     return computing + work.transcendentals / machine.transcendental
 
 
-def overhead_seconds(kernel: AnyKernel, machine: Machine) -> float:
-    """Seconds of a kernel on one thread beside the roofline."""
-    return sum(count * machine.overhead(name) for name, count in kernel_terms(kernel).items())
+def serial_seconds(kernel: AnyKernel, units: Mapping[str, float], machine: Machine) -> float:
+    """Seconds of a kernel on one thread: its products at their rate, and all it is counted for."""
+    dtypes = [*product_flops(kernel)] or [F32]
+    multiplying = units.get(MULTIPLIED, 0.0) / machine.rate(dtypes[0]) * machine.threads
+    return multiplying + sum(
+        count * machine.overhead(name) for name, count in units.items() if name != MULTIPLIED
+    )
 
 
-def _flow_seconds(part: FlowBlock, machine: Machine) -> float:
+def _flow_seconds(
+    part: FlowBlock, machine: Machine, units: Units | None, footprint: float
+) -> float:
     """Seconds of all statements; a loop without a known limit counts one iteration."""
     total = 0.0
     for statement in part.statements:
         if isinstance(statement, KernelRun):
             # A kernel inside a flow is a plain call: no launch.
-            total += kernel_seconds(statement.kernel, machine) - machine.launch
+            total += kernel_seconds(statement.kernel, machine, units, footprint) - machine.launch
             continue
-        inner = [_flow_seconds(one, machine) for one in statement.parts]
+        inner = [_flow_seconds(one, machine, units, footprint) for one in statement.parts]
         if isinstance(statement, FlowLoop):
             total += sum(inner) * (loop_limit(statement) or 1)
         else:

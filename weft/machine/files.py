@@ -267,6 +267,8 @@ class _Reader:
             if name not in names:
                 near = difflib.get_close_matches(name, names, n=1)
                 hint = f"did you mean {near[0]}? " if near else ""
+                if where == "overheads.":
+                    hint += "another version may have measured it: run `weft calibrate` again; "
                 raise self.error(
                     f"{where}{name}", "unknown key", f"{hint}known: {', '.join(names)}"
                 )

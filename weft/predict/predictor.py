@@ -22,6 +22,7 @@ from weft.predict.prediction import SHOWN, PredictedMemory, Prediction, extrapol
 from weft.records import dataclass
 from weft.shard import Pads, Rules, shard
 from weft.simulate import QUIET, Noise, simulate
+from weft.targets import target_named
 from weft.timeline import Timeline
 
 
@@ -137,7 +138,8 @@ def predicted(
     """The prediction of a program that is tiled."""
     executable = program.executable
     assert executable is not None, "compiled up to tile"
-    timeline = simulate(executable, machine, noise=noise)
+    units = target_named(target_of(machine), runs=False).units
+    timeline = simulate(executable, machine, noise=noise, units=units)
     mesh = next((m for m in program.module.meshes.values() if m.axes), None)
     main = next(iter(program.stages.values())).function("main")
     return Prediction(

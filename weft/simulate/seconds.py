@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from weft.cost import KINDS, Costs
-from weft.cost.kernels import kernel_seconds
+from weft.cost.kernels import Units, kernel_seconds
 from weft.cost.sent import SentCounter
 from weft.executable.items import Collective, Host, Launch, Slot, Tiled
 from weft.ir.module import Node
@@ -42,8 +42,11 @@ class CollectiveCost:
 class ItemSeconds:
     """The seconds of launches, host nodes and collectives of one program, memoized."""
 
-    def __init__(self, tiled: Tiled, machine: Machine) -> None:
-        self.tiled, self.machine = tiled, machine
+    def __init__(
+        self, tiled: Tiled, machine: Machine, units: Units | None = None, footprint: float = 0.0
+    ) -> None:
+        self.tiled, self.machine, self.units = tiled, machine, units
+        self.footprint = footprint
         self.costs = Costs(tiled.module, machine)
         self.sent = SentCounter(tiled.module)
         self.kernels: dict[AnyKernel, LaunchCost] = {}
@@ -61,7 +64,7 @@ class ItemSeconds:
         if isinstance(kernel, Attention):
             kind = "attention"
         ideal = sum(flops / self.machine.rate(dtype) for dtype, flops in products.items())
-        seconds = kernel_seconds(kernel, self.machine)
+        seconds = kernel_seconds(kernel, self.machine, self.units, self.footprint)
         return LaunchCost(seconds, kind, sum(products.values()), ideal)
 
     def host(self, item: Host) -> float:
@@ -101,6 +104,8 @@ class ItemSeconds:
         if item.traits.shares:
             return 0.0
         size = sum(map(self._bytes, (*item.ins, *item.outs)))
+        if KINDS.get(type(item.node.op)) in ("reduce", "scatter") and self.machine.overheads:
+            return size * self.machine.overhead("summed")
         return self.machine.launch + size / self.machine.bandwidth_at(size)
 
     def _bytes(self, slot: Slot) -> int:

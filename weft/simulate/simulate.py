@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from weft.cost import KINDS, trips
+from weft.cost.kernels import Units
 from weft.executable.brief import is_brief
 from weft.executable.executable import Executable
 from weft.executable.items import (
@@ -35,15 +37,18 @@ COMPUTE = "compute.0"
 COMMUNICATION = "communication.0"
 
 
-def simulate(executable: Executable, machine: Machine, *, noise: Noise = QUIET) -> Timeline:
+def simulate(
+    executable: Executable, machine: Machine, *, noise: Noise = QUIET, units: Units | None = None
+) -> Timeline:
     """The predicted timeline of one device in one run of a program on a machine.
 
     Kernels run in order on the compute stream. An asynchronous collective runs on its stream from
     its start on, and its done waits for it; collectives that use one link at the same time share
     its rate. All devices run the same program, so one is simulated, and `noise` adds what it
-    waits for the slowest device of each group.
+    waits for the slowest device of each group. `units` counts the instructions of the target's
+    kernels.
     """
-    running = _Running(executable, machine, noise)
+    running = _Running(executable, machine, noise, units)
     running.call(executable)
     running.block(executable.tiled.block)
     seconds = running.finish()
@@ -58,9 +63,13 @@ def simulate(executable: Executable, machine: Machine, *, noise: Noise = QUIET) 
 class _Running:
     """The state of a simulation: the clock of the compute stream, and transfers in flight."""
 
-    def __init__(self, executable: Executable, machine: Machine, noise: Noise) -> None:
+    def __init__(
+        self, executable: Executable, machine: Machine, noise: Noise, units: Units | None
+    ) -> None:
         self.machine = machine
-        self.costs = ItemSeconds(executable.tiled, machine)
+        self.costs = ItemSeconds(
+            executable.tiled, machine, units, _footprint(executable) if units else 0.0
+        )
         self.network = Network()
         self.noise = noise.draws()
         self.devices = max((m.size for m in executable.tiled.module.meshes.values()), default=1)
@@ -260,6 +269,12 @@ def rounds_of(loop: Loop | DivergentLoop) -> int:
     """The rounds of a loop; one where their number is unknown."""
     count = trips(loop.node) if loop.node is not None else None
     return 1 if count is None else count
+
+
+def _footprint(executable: Executable) -> float:
+    """The bytes of all devices that share this process's memory, from step to step."""
+    dims = executable.tiled.stack_dims
+    return executable.memory().peak * math.prod(dims.shape(dims.everything))
 
 
 def _sent_event(

@@ -169,7 +169,8 @@ def listed(
             continue
         row = known.get(kernel)
         if row is None:
-            seconds = kernel_seconds(kernel, the_machine)
+            units = None if target is None else target.units
+            seconds = kernel_seconds(kernel, the_machine, units)
             way = None if target is None else explained(kernel, target)
             row = KernelRow(
                 len(listing.rows), kernel, part.group.nodes, work_of(kernel), seconds, way

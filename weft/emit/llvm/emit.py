@@ -17,12 +17,12 @@ _TINY = 256  # multiplications
 def emit(kernel: Kernel, processor: Processor | None = None) -> Emitted:
     """Emit a kernel as LLVM IR: functions that run its tasks, and their calling convention."""
     processor = processor or host()
-    if kernel.schedule.kind == "packed" and not _is_tiny(kernel):
+    if kernel.schedule.kind == "packed" and not is_tiny(kernel):
         return emit_product(kernel, processor)
     return emit_loops(kernel, processor)
 
 
-def _is_tiny(kernel: Kernel) -> bool:
+def is_tiny(kernel: Kernel) -> bool:
     """Whether a contraction ends sooner as plain loops than its operands would be packed."""
     few = math.prod(f.size for f in kernel.factors) <= _TINY
     return few and not kernel.schedule.options and supports(kernel) is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from weft.emit.llvm.capable import unsupported_kernel, unsupported_op
@@ -17,6 +17,7 @@ from weft.emit.llvm.schedule import schedule_of
 from weft.emit.llvm.table import TABLE
 from weft.emit.llvm.texts import adopt, emitted, recall, remember
 from weft.emit.llvm.tuning.candidates import ProductCandidates
+from weft.emit.llvm.units import kernel_units
 from weft.ir.op import Op
 from weft.ir.types import DType
 from weft.kernels.flow import ControlFlow
@@ -72,6 +73,10 @@ class LLVM(Target):
             return None
         is_open = kernel.schedule.kind == "packed" and not kernel.schedule.options
         return ProductCandidates(kernel) if is_open else None
+
+    def units(self, kernel: AnyKernel) -> Mapping[str, float]:
+        """The instructions of a kernel by its plan."""
+        return kernel_units(kernel)
 
     def text(self, kernel: AnyKernel, form: str = "llvm") -> str:
         """The LLVM IR of a kernel, or its assembly."""

@@ -49,6 +49,14 @@ def reduce_window(kernel: SingleNode) -> Emitted:
     return _Windows(*_merge_last_dim(kernel, op.window)).emit()
 
 
+def is_scan(kernel: SingleNode) -> bool:
+    """Whether a window is a running fold from one end to the other."""
+    op = kernel.op
+    assert isinstance(op, ReduceWindow)
+    found = _running_dim(op.window, kernel.inputs[0].shape[kernel.lead :])
+    return found is not None and is_neutral(kernel)
+
+
 def _merge_last_dim(kernel: SingleNode, window: WindowDims) -> tuple[SingleNode, WindowDims]:
     """A kernel and its window, a short last dim without a window merged with the dim before it.
 
