@@ -33,7 +33,9 @@ def file(tmp_path):
         (HEADER + ",color", ROW + ",red", "line 1: the column 'color' is unknown", "bytes"),
         (HEADER + ",op", ROW + ",x", "line 1: the column 'op' is there twice", "columns"),
         (HEADER, ROW + ",7", "line 3: 8 cells, but 7 columns", "one cell"),
-        (HEADER, ROW.replace("sm_90", "sm_91x"), "line 3: unknown machine 'sm_91x'", "h100"),
+        (HEADER, ROW.replace("sm_90", "sm_91x"), "line 3: unknown machine 'sm_91x'", "mean sm_90?"),
+        (HEADER, ROW.replace("sm_90", "h10"), "line 3: unknown machine 'h10'", "mean h100?"),
+        (HEADER.replace("dtype", "dtyp"), ROW, "line 1: the column 'dtyp'", "mean dtype?"),
         (HEADER, ROW.replace("all-reduce", "all-redux"), "line 3: unknown op", "all-reduce?"),
         (HEADER, ROW.replace("f32", "f99"), "line 3: unknown dtype 'f99'", "f32"),
         (HEADER, ROW.replace(",8,,", ",8,ring,"), "line 3: the pattern of all-reduce", "empty"),
@@ -50,6 +52,12 @@ def test_what_is_wrong_is_said_with_its_line(file, header, row, problem, help):
     with pytest.raises(WeftError) as caught:
         read_collectives(path)
     assert f"{path}: {problem}" in caught.value.message and help in caught.value.help
+
+
+def test_groups_of_one_device_send_nothing(file):
+    (made,) = predict_collectives(read_collectives(file(HEADER, ROW.replace("1,8,", "8,1,"))))
+    assert made.estimate.seconds == made.estimate.high == 0
+    assert made.estimate.source == "nothing is sent: each group is one device"
 
 
 def test_an_empty_file_and_a_missing_one(file, tmp_path):

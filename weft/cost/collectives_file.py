@@ -77,6 +77,8 @@ def predict_collectives(rows: Iterable[CollectiveRow]) -> list[EstimatedRow]:
 
 def estimate(wanted: CollectiveShape) -> Estimate:
     """The seconds of a collective: from the table inside a fast domain, modelled beyond it."""
+    if wanted.group_size == 1:  # no row of the table is of one device: it would be extrapolated
+        return Estimate(0.0, 0.0, 0.0, "nothing is sent: each group is one device")
     target = _machine(wanted.machine)
     within = target.fast_devices is None or wanted.group_size <= target.fast_devices
     if target.table and within:
@@ -99,17 +101,19 @@ def _tables() -> dict[str, str]:
 
 
 def _check_header(path: Path, header: list[str]) -> None:
+    for name in header:
+        if name not in (*COLUMNS, RATE) or header.count(name) > 1:
+            problem = "is there twice" if header.count(name) > 1 else "is unknown"
+            near = difflib.get_close_matches(name, COLUMNS, n=1)
+            hint = f"did you mean {near[0]}? " if near and near[0] not in header else ""
+            raise WeftError(
+                f"{path}: line 1: the column {name!r} {problem}",
+                help=f"{hint}the columns are {', '.join(COLUMNS)}, and {RATE} where it is known",
+            )
     for name in COLUMNS:
         if name not in header:
             raise WeftError(
                 f"{path}: line 1: the column {name} is missing",
-                help=f"the columns are {', '.join(COLUMNS)}, and {RATE} where it is known",
-            )
-    for name in header:
-        if name not in (*COLUMNS, RATE) or header.count(name) > 1:
-            problem = "is there twice" if header.count(name) > 1 else "is unknown"
-            raise WeftError(
-                f"{path}: line 1: the column {name!r} {problem}",
                 help=f"the columns are {', '.join(COLUMNS)}, and {RATE} where it is known",
             )
 
@@ -130,8 +134,12 @@ def _parse_row(path: Path, line: int, header: list[str], cells: list[str]) -> Co
     try:
         target = _machine(row["machine"])
     except WeftError as error:
-        tables = ", ".join(sorted(_tables()))
-        raise wrong(error.message, f"{error.help}; of the table: {tables}") from None
+        tables = sorted(_tables())
+        near = difflib.get_close_matches(row["machine"], tables, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise wrong(
+            error.message, f"{hint}{error.help}; of the table: {', '.join(tables)}"
+        ) from None
     permutes = row["op"] == "collective-permute"
     if row["pattern"] not in (PATTERNS if permutes else ("",)):
         expected = f"one of {', '.join(PATTERNS)}" if permutes else "empty"

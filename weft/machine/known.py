@@ -167,7 +167,10 @@ def _named(name: str, whole: str) -> Machine:
     near = difflib.get_close_matches(lower, known, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     inside = f" (in {whole!r})" if name != whole else ""
-    raise WeftError(f"unknown machine {name!r}{inside}", help=f"{hint}known: {', '.join(known)}")
+    raise WeftError(
+        f"unknown machine {name!r}{inside}",
+        help=f"{hint}known: {', '.join(known)}; others by a TOML file of your own: mine.toml",
+    )
 
 
 def _malformed(whole: str, why: str) -> WeftError:
