@@ -23,6 +23,7 @@ from weft.explain.findings import (
     replicated,
     summed_twice,
 )
+from weft.explain.merged_rounds import fewer_rounds
 from weft.explain.rounds import small_rounds
 from weft.explain.state import result_names
 from weft.ir.location import Location
@@ -44,8 +45,7 @@ _ENOUGH = 0.8  # the share of the best gain with which a simpler change comes fi
 _ENOUGH_REMOVED = 0.5  # the same where an annotation goes, and none is added
 _SHOWN = 4  # pieces of advice
 _LINES = 3  # lines whose values get constraints, of collectives and of products
-_TINY = 64 << 10  # bytes of a collective whose time is latency
-_MANY = 8  # tiny collectives worth a warning
+_TINY, _MANY = 64 << 10, 8  # bytes of a collective that is latency, and the count worth a warning
 _KINDS = ("removal", "state", "argument", "order", "constraint", "width", "addition", "result")
 
 
@@ -144,9 +144,8 @@ def explain(
 ) -> Explained:
     """Explain every collective of a captured program on a machine, and try what would remove it.
 
-    The program is optimized for the machine. At most `tries` changes of its annotations are
-    predicted; those that shorten the step become advice. `variants` are the program with other
-    options, and the option to write; they are tried first, until one is slower.
+    At most `tries` changes of annotations are predicted; those that shorten the step are advice.
+    `variants` are the program with other options to write, tried first, until one is slower.
     """
     options: dict[str, Any] = {"pads": pads, "rules": rules, "numbers": numbers, "apart": True}
     module = normalize(module, shard)
@@ -162,7 +161,7 @@ def explain(
     advice = trying.advice(rows, tries) if mesh_in(module) is not None else ()
     rows = tuple(replace(row, advice=_removed_by(row, advice, trying)) for row in rows)
     sent = {axis for row in rows for axis in row.over.split()}
-    findings = (*indivisible(causes.sharded, sent), *_findings(module, whole, rows))
+    findings = (*indivisible(causes.sharded, sent), *_findings(module, whole, rows, advice))
     return Explained(whole, rows, tuple(advice), findings, trying.count)
 
 
@@ -232,7 +231,7 @@ class _Trying:
 
     def advice(self, rows: Sequence[ExplainedCollective], tries: int) -> tuple[Advice, ...]:
         """Changes one after another: each the best on top of those before it."""
-        pieces_of_advice = self.options_advice()
+        pieces_of_advice = self.options_advice(rounds=tries > 0)
         module, before = self.module, self.whole
         found = candidate_edits(module, self.lines(rows))
         edits = _shortlist(_ranked(found, rows), tries)
@@ -257,23 +256,34 @@ class _Trying:
             edits = [other for other, _ in tried if not _overlaps(other, edit)]
         return tuple(pieces_of_advice)
 
-    def options_advice(self) -> list[Advice]:
-        """The best of the program's variants, which becomes the program."""
+    def options_advice(self, *, rounds: bool) -> list[Advice]:
+        """The best of the program's alternatives, which becomes the program."""
         advice: list[Advice] = []
         first, before = self.whole, self.whole
-        for text, variant in self.variants:
+        for kind, text, variant in self.alternatives(rounds=rounds):
             module = normalize(variant, shard)
             after = predict(module, self.machine, name=first.name, **self.options)
             self.count += 1
             if not after.fits or not _is_gain(before.seconds, after.seconds):
                 break
             piece = Advice(
-                text, module.loc, "option", first.seconds, after.seconds,
+                text, module.loc, kind, first.seconds, after.seconds,
                 first.memory.peak, after.memory.peak, module,
             )  # fmt: skip
             advice, self.timelines = [piece], [after.timeline]
             self.module, self.whole, before = module, after, after
         return advice
+
+    def alternatives(self, *, rounds: bool) -> Iterator[tuple[str, str, Module]]:
+        """The program with other options; without any, with fewer rounds over micro-batches."""
+        options, sends = 0, self.whole.timeline.collectives()
+        for text, variant in self.variants:
+            options += 1
+            yield "option", text, variant
+        waits = sum(event.exposed * event.times for event in sends if event.times > 1)
+        has_room = 2 * self.whole.memory.peak <= self.machine.memory
+        if rounds and not options and has_room and waits > _GAIN * self.whole.seconds:
+            yield from (("rounds", *pair) for pair in fewer_rounds(self.module))
 
     def returned(self, module: Module) -> dict[str, str]:
         """The inferred shardings of the results that have no annotation of their own."""
@@ -399,7 +409,10 @@ def _removed_by(row: ExplainedCollective, advice: Sequence[Advice], trying: _Try
 
 
 def _findings(
-    module: Module, prediction: Prediction, rows: Sequence[ExplainedCollective]
+    module: Module,
+    prediction: Prediction,
+    rows: Sequence[ExplainedCollective],
+    advice: Sequence[Advice],
 ) -> Iterator[SendWarning]:
     """Warnings about what costs memory or time without a collective to blame."""
     yield from replicated(module, prediction.memory.peak)
@@ -414,12 +427,12 @@ def _findings(
             f"{seconds_text(exposed)} are latency; use larger batches or fewer devices",
         )
     yield from summed_twice(module)
-    if 2 * prediction.memory.peak <= prediction.machine.memory:
+    merges = any(piece.kind == "rounds" for piece in advice)  # which says more
+    if 2 * prediction.memory.peak <= prediction.machine.memory and not merges:
         waits = [(row.loc.line, row.times, row.exposed / prediction.seconds) for row in rows]
         yield from small_rounds(module, waits)
-    share = (
-        prediction.parts["collectives exposed"] / prediction.seconds if prediction.seconds else 0.0
-    )
+    exposed = prediction.parts["collectives exposed"]
+    share = exposed / prediction.seconds if prediction.seconds else 0.0
     if share > 0.3:
         yield SendWarning(
             "exposed latency",
@@ -429,18 +442,9 @@ def _findings(
 
 
 def _collective_json(row: ExplainedCollective) -> dict[str, Any]:
-    return {
-        "collective": row.name,
-        "over": row.over,
-        "bytes": row.bytes,
-        "times": row.times,
-        "seconds": row.seconds,
-        "exposed": row.exposed,
-        "line": row.loc.line,
-        "reason": row.reason,
-        "source": row.source,
-        "advice": row.advice,
-    }
+    same = ("over", "bytes", "times", "seconds", "exposed", "reason", "source", "advice")
+    numbers = {name: getattr(row, name) for name in same}
+    return {"collective": row.name, "line": row.loc.line} | numbers
 
 
 def explained_text(explained: Explained, width: int | None = None) -> str:

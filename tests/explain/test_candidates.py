@@ -6,17 +6,21 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax import lax
 from jax.sharding import AbstractMesh, PartitionSpec
 
 import weft
 from tests.explain.planted import types
+from tests.tolerance import assert_close
 from weft import Mesh, P
 from weft.advise import Explained, explain
 from weft.capture import capture, normalize
+from weft.evaluate import evaluate
 from weft.explain.candidates import candidate_edits
 from weft.explain.edits import AnnotationEdit
+from weft.explain.merged_rounds import fewer_rounds
 from weft.ir.module import Module
 from weft.machine import machine
 from weft.predict import predict
@@ -167,6 +171,35 @@ def test_small_micro_batches_are_named(carried: bool):
     texts = warnings_of(explain(micro_batches(carried), H100, tries=0), "micro-batches")
     assert len(texts) == (not carried)
     assert all("the 16 rounds of this loop only add up" in text for text in texts)
+
+
+def test_fewer_micro_batches_of_a_scan_are_tried():
+    """The figure is what the same program with larger batches takes, or more."""
+
+    def step(w: Any, xs: Any) -> Any:
+        def body(total: Any, x: Any) -> Any:
+            grads = jax.grad(lambda w: jnp.sum(jnp.tanh(x @ w) ** 2))(w)
+            return jnp.add(total, grads), jnp.sum(x)
+
+        return lax.scan(body, jnp.zeros_like(w), xs)
+
+    def of_rounds(count: int) -> Module:
+        arguments = tuple(types((2048, 2048), (count, 4096 // count, 2048)))
+        return module_of(step, arguments, Mesh(x=8), (P("x"), P(None, "x")))
+
+    found = explain(of_rounds(16), H100, tries=1)
+    (first, *_) = found.advice
+    assert first.kind == "rounds" and first.text.startswith("micro-batches: 2 instead of 16 rounds")
+    assert "test_candidates.py" in first.text and not warnings_of(found, "micro-batches")
+    assert predict(of_rounds(2), H100).seconds <= first.after < 0.7 * first.before
+    numbers = np.random.default_rng(0)
+    small = module_of(step, tuple(types((8, 8), (16, 8, 8), dtype=F32)), Mesh(x=2), (P(), P()))
+    given = [numbers.standard_normal(shape, np.float32) for shape in ((8, 8), (16, 8, 8))]
+    merged = [module for _, module in fewer_rounds(small)]
+    assert len(merged) == 3
+    for module in merged:
+        for one, other in zip(evaluate(small, *given), evaluate(module, *given), strict=True):
+            assert_close(one, other, length=1024)
 
 
 def test_fewer_micro_batches_of_a_training_step_are_tried():
