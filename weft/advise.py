@@ -182,7 +182,7 @@ def _key(event: TimelineEvent) -> tuple[object, ...]:
 
 def _rows(prediction: Prediction, causes: Causes) -> tuple[ExplainedCollective, ...]:
     """A row for each kind, axes, size and line, the most exposed first."""
-    layers = _scale(prediction)
+    layers, drawn = prediction.drawn or (1, 1)
     grouped: dict[tuple[object, ...], list[TimelineEvent]] = {}
     for event in prediction.timeline.collectives():
         grouped.setdefault(_key(event), []).append(event)
@@ -192,25 +192,14 @@ def _rows(prediction: Prediction, causes: Causes) -> tuple[ExplainedCollective, 
         seconds = sum(event.total for event in events) / times
         exposed = sum(event.exposed * event.times for event in events)
         reason = causes.reason(first.name, first.over, first.loc)
-        scale = layers(times)
+        # How often an event of a timeline with two layers runs in all layers.
+        scale = drawn / layers if times >= layers else 1.0
         row = ExplainedCollective(
             first.name, first.over, first.bytes, round(times * scale), seconds, exposed * scale,
             first.loc, reason, first.source,
         )  # fmt: skip
         rows.append(row)
     return tuple(sorted(rows, key=lambda row: (-row.exposed, -row.total)))
-
-
-def _scale(found: Prediction) -> Any:
-    """How often an event of a timeline with two layers runs in all layers."""
-    drawn = found.drawn
-
-    def layers(times: int) -> float:
-        if drawn is None or times < drawn[0]:
-            return 1.0
-        return drawn[1] / drawn[0]
-
-    return layers
 
 
 class _Trying:
@@ -317,7 +306,7 @@ class _Trying:
     ) -> list[tuple[AnnotationEdit, float]]:
         """The changes that shorten the step; the simplest with most of the best gain first."""
         base = self.short(module)
-        gains_by_edit: list[tuple[AnnotationEdit, float]] = []
+        tried: list[tuple[AnnotationEdit, Prediction]] = []
         for edit in edits:
             try:
                 prediction = self.short(edit.apply(module))
@@ -326,18 +315,21 @@ class _Trying:
             # A program that does not fit may stay too large, but not grow.
             small = prediction.memory.peak <= max(self.machine.memory, base.memory.peak)
             if small and _is_gain(base.seconds, prediction.seconds):
-                gains_by_edit.append((edit, prediction.seconds))
+                tried.append((edit, prediction))
         # The reader of a result may need it as it is declared: other changes come first.
-        own = [seconds for edit, seconds in gains_by_edit if edit.kind != "result"]
+        own = [made.seconds for edit, made in tried if edit.kind != "result"]
         least = min(own, default=0.0)
 
-        def order(tried: tuple[AnnotationEdit, float]) -> tuple[bool, bool, int, float]:
-            edit, seconds = tried
+        def order(pair: tuple[AnnotationEdit, Prediction]) -> tuple[bool, bool, int, float, int]:
+            edit, made = pair
             enough = _ENOUGH_REMOVED if edit.kind == "removal" else _ENOUGH
-            is_less = base.seconds - seconds < enough * (base.seconds - least)
-            return edit.kind == "result", is_less, _KINDS.index(edit.kind), seconds
+            is_less = base.seconds - made.seconds < enough * (base.seconds - least)
+            # Of two that are equally fast, the one that splits more: its pieces take less memory.
+            kind = _KINDS.index(edit.kind)
+            times = round(made.seconds, 9)
+            return edit.kind == "result", is_less, kind, times, made.memory.peak
 
-        return sorted(gains_by_edit, key=order)
+        return [(edit, made.seconds) for edit, made in sorted(tried, key=order)]
 
     def short(self, module: Module) -> Prediction:
         """The prediction with one of each equal layers."""

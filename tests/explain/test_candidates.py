@@ -202,6 +202,22 @@ def test_fewer_micro_batches_of_a_scan_are_tried():
             assert_close(one, other, length=1024)
 
 
+def test_of_equally_fast_changes_the_one_that_takes_less_memory():
+    """An average of split weights is whole: splitting it, and joining them, save the same gather."""
+
+    def step(params: Any, mean: Any, grads: Any) -> Any:
+        params = jax.tree.map(lambda p, g: p - 1e-3 * g, params, grads)
+        return params, jax.tree.map(lambda m, p: 0.99 * m + 0.01 * p, mean, params)
+
+    first, second = types((8192, 4096), (4096, 8192))
+    weights, whole, split = (first, second), (P(), P()), (P("x"), P("x"))
+    shardings, results = (split, whole, split), (split, whole)
+    module = module_of(step, (weights,) * 3, Mesh(x=8), shardings, results)
+    found = explain(module, H100, tries=12).advice
+    assert all("mean" in piece.text and '"x"' in piece.text for piece in found[:2]), found
+    assert found[1].memory_after < found[0].memory_before
+
+
 def test_fewer_micro_batches_of_a_training_step_are_tried():
     torch = pytest.importorskip("torch")
 
