@@ -203,7 +203,7 @@ def test_fewer_micro_batches_of_a_scan_are_tried():
 
 
 def test_of_equally_fast_changes_the_one_that_takes_less_memory():
-    """An average of split weights is whole: splitting it, and joining them, save the same gather."""
+    """An average of split weights is whole: splitting it, or joining them, saves one gather."""
 
     def step(params: Any, mean: Any, grads: Any) -> Any:
         params = jax.tree.map(lambda p, g: p - 1e-3 * g, params, grads)
