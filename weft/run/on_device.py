@@ -126,7 +126,7 @@ class EnqueuedArrays:
         self.record = None if direct.stream is None else direct.stream.record
 
     def quick(self, specs: Sequence[ArraySpec]) -> EnqueuedArrays:
-        """The program for calls whose arguments nobody has looked at."""
+        """The program for calls with unchecked arguments."""
         return EnqueuedArrays(self.direct, self.results, self.runs_on, self.new, specs)
 
     def __call__(self, arrays: Sequence[Array]) -> list[Array] | None:

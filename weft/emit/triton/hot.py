@@ -44,7 +44,7 @@ def hot_element(kernel: Kernel, row: TileAxis) -> HotElement | None:
 
 
 def _place(kernel: Kernel, step: Step, row: TileAxis) -> int | None:
-    """What a step compares positions along the row with; None if it is another step."""
+    """The place that a step compares positions along the row with; None if it is another step."""
     if not isinstance(step, Apply) or not isinstance(step.op, Compare):
         return None
     if step.op.comparison_direction != "EQ":
