@@ -34,6 +34,7 @@ from weft.ops.elementwise.pointwise import (
 )
 from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim, Constant
+from weft.ops.slicing import Pad, Slice
 from weft.optimize import fold_constants, simplify
 
 BINARY: tuple[Op, ...] = (
@@ -142,6 +143,48 @@ def test_converts_there_and_back(dtype: str):
         for last in (dtype, "f32", "i32", "f64"):
             lines.add(Convert(lines.type.with_dtype(DTYPES[last])), between)
     check(lines.module(), odd_values(lines.type))
+
+
+@pytest.mark.parametrize("dtype", EVERY)
+@pytest.mark.parametrize("dim", [0, 1])
+def test_sums_of_padded_arrays_take_them_by_turns(dtype: str, dim: int):
+    lines = Lines(TensorType((8, 5), DTYPES[dtype]))
+    along = (1 - dim, dim)
+    fills: list[Value | None] = []
+    for number in (0.0, -0.0, 1):
+        with np.errstate(all="ignore"):
+            fill = Dense(np.asarray(number).astype(lines.type.dtype.numpy))
+        fills.append(lines.add(Constant(fill)))
+    limits = tuple([size - n for size, n in zip(lines.type.sizes, along, strict=True)])
+    less = lines.add(Slice((0, 0), limits, (1, 1)), lines.x)
+    for second in (lines.x, less):
+        for low, high in (((0, 1), (1, 0)), ((0, 1), (0, 1)), ((0, 0), (1, 1)), ((1, 2), (1, 0))):
+            for fill in fills:
+                if fill is None or second is None:
+                    continue
+                pads = [
+                    lines.add(
+                        Pad(*[(n * along[0], n * along[1]) for n in (low[k], high[k], 1)]), v, fill
+                    )
+                    for k, v in enumerate((lines.x, second))
+                ]
+                if None not in pads and pads[0].type is pads[1].type:
+                    lines.add(Add(), *pads)
+                    lines.add(Or(), *pads[::-1])
+    check(lines.module(), odd_values(TensorType((40,), lines.type.dtype)).reshape(8, 5))
+
+
+def test_padded_arrays_by_turns_are_no_sums():
+    lines = Lines(TensorType((4, 3), DTYPES["f32"]))
+    zero = lines.add(Constant(Dense(np.zeros((), np.float32))))
+    pads = [lines.add(Pad(*edges, (1, 0)), lines.x, zero) for edges in _TURNS]
+    lines.add(Add(), *pads)
+    region = Region((lines.x,), lines.nodes, lines.nodes[-1].results)
+    after = simplify(Module({"main": Function("main", region)}))
+    assert not any(isinstance(node.op, Pad) for node in after.nodes())
+
+
+_TURNS = (((0, 0), (1, 0)), ((1, 0), (0, 0)))
 
 
 @pytest.mark.parametrize("dtype", ("f32", "bf16", "i32", "i1", "f8E4M3FN"))

@@ -11,7 +11,7 @@ import numpy as np
 from weft.ir.location import Location
 from weft.ir.module import Node, Value, apply, tensor_of
 from weft.ir.op import Op
-from weft.ir.rebuild import Rewritten
+from weft.ir.rebuild import NodeRule, Rewritten
 from weft.ir.types import TensorType
 from weft.ops.elementwise.convert import Convert
 from weft.ops.elementwise.pointwise import (
@@ -199,3 +199,6 @@ class _OneHot:
         operands = [self.without_dim(one, depth - 1) for one in node.operands]
         found = [one for one in operands if one is not None]
         return self.apply(op, *found) if len(found) == len(operands) else None
+
+
+RULES: dict[type[Op], tuple[NodeRule, ...]] = {Reduce: (sum_one_hot,)}

@@ -228,6 +228,7 @@ RULES: dict[type[Op], tuple[NodeRule, ...]] = {
     DynamicUpdateSlice: (whole_slice,),
     Concatenate: (concatenate_one,),
     Pad: (pad_nothing,),
+    Reduce: (reduce_nothing,),
     Reverse: (reverse_nothing,),
     GetDimensionSize: (known_size,),
     GetTupleElement: (element_of_tuple,),

@@ -9,27 +9,32 @@ from weft.ir.module import Module, Node, Region, Value
 from weft.ir.op import Op
 from weft.ir.rebuild import NodeRule, Rebuild, Rewritten
 from weft.ops.control import Case, If
-from weft.ops.reduce import Reduce
 from weft.optimize.drop_dead import drop_dead
 from weft.optimize.simplification import (
     arithmetic_rules,
     complex_rules,
     index_rules,
+    interleave_rules,
+    one_hot_sums,
     ragged_rules,
     shape_rules,
 )
 from weft.optimize.simplification.empty_rules import makes_nothing, without_elements
 from weft.optimize.simplification.fold_constants import begins_known, folded
-from weft.optimize.simplification.one_hot_sums import sum_one_hot
 from weft.optimize.simplification.splats import splat_of
 
+_TABLES = (
+    arithmetic_rules.RULES,
+    interleave_rules.RULES,
+    shape_rules.RULES,
+    one_hot_sums.RULES,
+    index_rules.RULES,
+    ragged_rules.RULES,
+    complex_rules.RULES,
+)
 TABLE: Mapping[type[Op], tuple[NodeRule, ...]] = {
-    **arithmetic_rules.RULES,
-    **shape_rules.RULES,
-    **index_rules.RULES,
-    **ragged_rules.RULES,
-    **complex_rules.RULES,
-    Reduce: (shape_rules.reduce_nothing, sum_one_hot),
+    kind: tuple([rule for table in _TABLES for rule in table.get(kind, ())])
+    for kind in dict.fromkeys([kind for table in _TABLES for kind in table])
 }
 
 
