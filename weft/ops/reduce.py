@@ -219,7 +219,7 @@ class Reduce(Op):
 
 
 def _read_segments(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text[text.index(":") + 1 : -1].split(","))
+    return tuple(int(part) for part in text[:-1].partition(":")[2].split(","))
 
 
 # `array<i32: 1, 1>`: the number of operands, or results, of each group.

@@ -24,7 +24,7 @@ from weft.emit.triton.tuning import candidates
 from weft.emit.triton.tuning.candidates import GpuCandidates
 from weft.emit.triton.tuning.tiles import SHARED, promising_tiles
 from weft.kernels.interpret import interpret
-from weft.kernels.kernel import Kernel
+from weft.kernels.kernel import Contract, Kernel
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "emit" / "triton"
 TILES = {"rows": 16, "columns": 32, "depth": 16, "warps": 4, "stages": 3}
@@ -87,6 +87,47 @@ def test_candidates(golden: Callable[[Path, str], None]):
     found = {name: GpuCandidates(kernel) for name, kernel in made.items()}
     lines = [f"{n}: {c.kind}, {c.shape_class}: {'; '.join(c.ways())}" for n, c in found.items()]
     golden(GOLDEN / "candidates.txt", "\n".join(lines) + "\n")
+
+
+def test_epilogues_of_the_library(golden: Callable[[Path, str], None]):
+    """What a library's product absorbs of what follows it, and what is left to a kernel."""
+    x, w, row, all_ = b(32, 64), b(64, 48), b(48), b(32, 48)
+    zero, one = jnp.zeros((), x.dtype), jnp.ones((), x.dtype)
+    forms = {
+        "nothing": lambda p: p,
+        "relu": lambda p: jnp.maximum(p, zero),
+        "relu, turned": lambda p: jnp.maximum(zero, p),
+        "no more than 0": lambda p: jnp.minimum(p, zero),
+        "at least 1": lambda p: jnp.maximum(p, one),
+        "at least a row": lambda p: jnp.maximum(p, row),
+        "bias": lambda p: p + row,
+        "column": lambda p: p + row[:32, None],
+        "bias and relu": lambda p: jnp.maximum(p + row, zero),
+        "relu and bias": lambda p: jnp.maximum(p, zero) + row,
+        "two biases": lambda p: p + row + row * 2,
+        "sum": lambda p: p + all_,
+        "sum, turned": lambda p: all_ + p,
+        "sum and relu": lambda p: jnp.maximum(p + all_, zero),
+        "bias and sum": lambda p: p + row + all_,
+        "sum with itself": lambda p: p + p,
+        "number": lambda p: p + one,
+        "difference": lambda p: p - all_,
+        "f32": lambda p: p.astype("f"),
+        "bias in f32": lambda p: (p.astype("f") + row.astype("f")).astype(p.dtype),
+        "read twice": lambda p: (jnp.maximum(p, zero), p + row),
+    }
+    lines = []
+    for name, form in forms.items():
+        made = weft.compile(lambda x, w, form=form: form(x @ w), x, w, target="triton")
+        found = [collapsed(k) for k in kernels_of(made.program.local) if isinstance(k, Kernel)]
+        products = [product.library_product(k) if has_product(k) else None for k in found]
+        shown = [p.absorbed.shown or " alone" if p else " no product" for p in products]
+        lines.append(f"{name}:{';'.join(shown)}")
+    golden(GOLDEN / "epilogues.txt", "\n".join(lines) + "\n")
+
+
+def has_product(kernel: Kernel) -> bool:
+    return any(isinstance(step, Contract) for step in kernel.steps)
 
 
 @pytest.mark.parametrize("sizes", [(1, 8192, 8192, 8192), (4, 100, 300, 77), (1, 16, 4096, 512)])
