@@ -17,6 +17,7 @@ from weft.partition.reshard import plan
 from weft.pipeline import compile_module, partitioned_seconds
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "llama.py"
+GOLDEN = Path(__file__).parents[1] / "golden" / "cost" / "prices.txt"
 X, Y = (Axis("x"),), (Axis("y"),)
 
 
@@ -35,6 +36,20 @@ def test_an_axis_across_domains_is_dearer_and_latency_counts():
         assert prices.price(kind, Y, 1.0) > 1e6  # a latency is worth megabytes
     assert prices.price("permute", (), 1e8) > prices.price("permute", Y, 1e8) > 1e8 / 2
     assert prices.price("gather", (Axis("z"),) * 0, 5.0) == 0.0  # a group of one
+
+
+def test_prices(golden):
+    """In bytes of the fast links: of collectives that send nothing, a megabyte, and ten."""
+    kinds = ("gather", "reduce", "scatter", "exchange", "permute")
+    lines = []
+    for name in ("8x(8xh100)", "64xh200", "host"):
+        prices = prices_of(as_mesh({"x": 8, "y": 8, "z": 1}), machine(name))
+        for axes in ((), X, Y, X + Y, (Axis("z"),)):
+            along = "".join(axis.name for axis in axes) or "none"
+            listed = [prices.price(kind, axes, sent) for kind in kinds for sent in (0, 1e6, 1e7)]
+            shown = " ".join(f"{price:.4g}" for price in listed)
+            lines.append(f"{name} along {along}: {shown}; a point {prices.point:.4g}")
+    golden(GOLDEN, "\n".join(lines) + "\n")
 
 
 def test_the_knee_grows_with_the_domains():

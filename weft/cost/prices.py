@@ -57,7 +57,7 @@ class CollectivePrices:
         if kind == "permute":
             every = tuple([Axis(name) for name, size in self.mesh.axes if size > 1])
             spread, share = extent_along(self.mesh, axes or every, self.machine), 1.0
-            spread = GroupExtent(2, min(2, spread.domains))
+            spread = GroupExtent(min(2, spread.devices), min(2, spread.domains))
         else:
             spread = extent_along(self.mesh, axes, self.machine)
             share = share_sent(kind, spread.devices)
