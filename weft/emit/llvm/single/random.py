@@ -114,7 +114,7 @@ def _advance(
     name: str, devices: list[LoopDim], drawn: RandomDraw, cipher: Cipher
 ) -> tuple[Writer, Phase]:
     """The function that writes the next state: the counter advanced by the blocks used."""
-    tasks = lines([*devices, LoopDim(1, (0, 0, 0))], 64, whole=True)
+    tasks = lines([*devices, LoopDim(1, (0, 0, 0))], 64)
     code = function(name)
     buffers = pointers(code, 3)
     with tasks.each(code) as (offsets, _, _):

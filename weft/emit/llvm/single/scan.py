@@ -147,7 +147,7 @@ class _Fold:
         if self.length >= 2 * _PIECE and rows < _ROWS:
             return self._in_pieces(outer)
         none = LoopDim(1, (0,) * len(self.steps))
-        tasks = lines([*outer, none], self.cost * self.length, whole=True)
+        tasks = lines([*outer, none], self.cost * self.length)
         with tasks.each(self.code) as (offsets, _, _):
             inits = self._inits(Vectors(self.code, 1), offsets)
             self._row(offsets, ("0", str(self.length)), inits)

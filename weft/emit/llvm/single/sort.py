@@ -56,7 +56,7 @@ class SortedRows:
         dims = [LoopDim(n, tuple([s[d] for s in steps])) for d, n in enumerate(shape) if d != dim]
         none = LoopDim(1, (0,) * len(steps))
         cost = self.length * 64  # a row costs far more than its bytes
-        self.tasks = lines([*dims, none], cost, whole=True)
+        self.tasks = lines([*dims, none], cost)
 
     def by_keys(self, keys: Sequence[SortKey]) -> Emitted:
         """Sort records of keys and indices; or keys alone, if elements can be rebuilt from them."""

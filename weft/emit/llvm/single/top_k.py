@@ -38,7 +38,7 @@ def top_k(kernel: SingleNode) -> Emitted:
     steps = [strides(o.shape) for o in kernel.operands]
     sizes = [*kernel.devices, *operand.shape[kernel.lead : -1]]
     dims = [LoopDim(n, tuple([s[d] for s in steps])) for d, n in enumerate(sizes)]
-    tasks = lines([*dims, LoopDim(1, (0, 0, 0))], best.cost, whole=True)
+    tasks = lines([*dims, LoopDim(1, (0, 0, 0))], best.cost)
     code, buffers = best.code, best.buffers
     with tasks.each(code) as (offsets, _, _):
         kind = bits_of(operand)

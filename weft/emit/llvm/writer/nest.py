@@ -151,15 +151,12 @@ class LineTasks:
             yield located(code, point, self.outer, ["0"] * count), first, last
 
 
-def lines(dims: Sequence[LoopDim], cost: int, whole: bool = False) -> LineTasks:
-    """Tasks over dims, the last of which is the line; `cost` is the bytes moved a point.
-
-    With `whole` a line is never split.
-    """
+def lines(dims: Sequence[LoopDim], cost: int) -> LineTasks:
+    """Tasks over dims, the last of which is the line; `cost` is the bytes moved a point."""
     *outer, line = dims
     points = max(1, TASK // max(cost, 1))
-    piece = line.size if whole else max(1, min(line.size, points))
-    return LineTasks(tuple(outer), line, max(piece, 1), max(1, points // max(piece, 1)))
+    piece = max(1, min(line.size, points))
+    return LineTasks(tuple(outer), line, piece, max(1, points // piece))
 
 
 def matrices(kernel: SingleNode, cost: int) -> LineTasks:
@@ -167,7 +164,7 @@ def matrices(kernel: SingleNode, cost: int) -> LineTasks:
     steps = [strides(o.shape) for o in kernel.operands]
     sizes = [*kernel.devices, *kernel.operands[0].shape[kernel.lead : -2]]
     outer = [LoopDim(n, tuple([s[d] for s in steps])) for d, n in enumerate(sizes)]
-    return lines([*outer, LoopDim(1, (0,) * len(steps))], cost, whole=True)
+    return lines([*outer, LoopDim(1, (0,) * len(steps))], cost)
 
 
 def cut(outer: Sequence[LoopDim], line: LoopDim, piece: int, cost: int) -> LineTasks:
