@@ -15,7 +15,7 @@ import pytest
 from tests.checksums import checksum
 from tests.kernels.building import Building
 from weft.emit.llvm.jit.processor import ARM_SERVER, Processor
-from weft.emit.llvm.loops.cost import step_cost
+from weft.emit.llvm.loops.cost import nests, per_point, step_cost
 from weft.emit.llvm.loops.emit import emit_loops, loop_plans
 from weft.emit.llvm.loops.plan import LoopPlan
 from weft.ir.op import Op
@@ -156,6 +156,16 @@ def test_loops(processor: Processor, name: str, golden: Callable[[Path, str], No
         lines.append(f"{about}: {told(plans[0])}{fetched(text)}, {checksum(text)}")
         lines += [f"{'then':>{len(about)}}: {told(plan)}" for plan in plans[1:]]
     golden(GOLDEN / f"loops_{name}.txt", "\n".join(lines) + "\n")
+
+
+def test_costs(golden: Callable[[Path, str], None]):
+    """The loops around each step, and the cost of a point by the factor that vectors are along."""
+    lines = []
+    for about, kernel in kernels():
+        around = " ".join("".join(map(str, sorted(nest))) or "-" for nest in nests(kernel))
+        costs = [f"{per_point(kernel, n):.4g}" for n in range(len(kernel.factors))]
+        lines.append(f"{about}: loops {around}; costs {' '.join(costs)}")
+    golden(GOLDEN / "loops_costs.txt", "\n".join(lines) + "\n")
 
 
 def test_every_guard_of_a_choice_costs_as_much_as_that_of_a_load():
