@@ -115,11 +115,10 @@ class _Picture:
 
     def sides(self, rows: int | None, columns: int | None) -> tuple[float, float]:
         """Height and width; extreme aspect ratios are reduced."""
-        tall = self.shape[rows] if rows is not None else 0
-        wide = self.shape[columns] if columns is not None else 1
-        if not tall:
+        if rows is None or columns is None or not self.shape[rows]:
             return 34.0, _TENSOR
-        ratio = min(2.4, max(1 / 2.4, (tall / max(1, wide)) ** 0.5))
+        tall, wide = self.shape[rows], max(1, self.shape[columns])
+        ratio = min(2.4, max(1 / 2.4, (tall / wide) ** 0.5))
         return (_TENSOR, _TENSOR / ratio) if ratio > 1 else (_TENSOR * ratio, _TENSOR)
 
     def cuts(self, dim: int | None, length: float) -> list[tuple[int, float, float]]:
