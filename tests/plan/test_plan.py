@@ -260,7 +260,7 @@ def test_exports():
     torch_plan = ShardingPlan(mesh, weights)
     exec(torch_plan.export("tp_plan"), space)
     assert space["tp_plan"] == {
-        "model.embed_tokens": "rowwise",
+        "model.embed_tokens": "embedding_rowwise",
         "layers.*.q_proj": "colwise",
         "layers.*.o_proj": "rowwise",
     }
@@ -272,6 +272,17 @@ def test_exports():
         torch_plan.export("onnx")
     with pytest.raises(WeftError, match="not of a PyTorch module"):
         jax_plan.export("tp_plan")
+
+
+def test_styles_of_a_tp_plan_are_known_to_transformers():
+    styles = pytest.importorskip("transformers.integrations.tensor_parallel").ALL_PARALLEL_STYLES
+    table = ShardingPlan(weft.Mesh(model=2), {"wte.weight": P(None, "model")})
+    weights = {"up.weight": P("model"), "down.weight": P(None, "model"), "out.weight": P("model")}
+    space: dict = {}
+    for plan in (table, ShardingPlan(weft.Mesh(model=2), weights | {"embed.weight": P("model")})):
+        exec(plan.export("tp_plan"), space)
+        for style in space["tp_plan"].values():
+            assert style in [*styles], style
 
 
 def test_recipes_name_every_argument():

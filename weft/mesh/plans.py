@@ -266,9 +266,12 @@ def _is_table(module: str) -> bool:
 
 def _tp_text(plan: ShardingPlan) -> str:
     styles = _styles(plan)
-    # `rowwise` of a table takes whole indices already.
-    whole = {m for m in _alone(styles) if not _is_table(m) or styles[m] == "colwise"}
-    found = {m: f"{style}_rep" if m in whole else style for m, style in styles.items()}
+    alone, found = _alone(styles), dict[str, str]()
+    for module, style in styles.items():
+        if _is_table(module):  # whole indices, and a whole result
+            found[module] = f"embedding_{style}"
+        else:
+            found[module] = f"{style}_rep" if module in alone else style
     lines = [f"    {name!r}: {style!r}," for name, style in found.items()]
     return "\n".join(["tp_plan = {", *lines, "}"]) + "\n"
 
