@@ -75,7 +75,8 @@ def test_units_of_memory_order() -> None:
 
 
 def test_overheads_and_threads() -> None:
-    (product,) = kernels(product_program(1, 64, 64, 64))
+    (small,) = kernels(product_program(1, 64, 64, 64))
+    (product,) = kernels(product_program(1, 256, 64, 256))
     base = replace(HOST, overheads=(("block", 1e-3),))
     blocks = units(product)["block"]
     serial = kernel_seconds(product, base, units)
@@ -83,6 +84,8 @@ def test_overheads_and_threads() -> None:
     shared = replace(base, threads=4, overheads=(*base.overheads, ("wake", 1e-4)))
     seconds = kernel_seconds(product, shared, units)
     assert seconds < serial / 2, "a large one runs on all threads"
+    alone = kernel_seconds(small, base, units)
+    assert kernel_seconds(small, shared, units) >= alone, "one task, which threads do not share"
     tiny = replace(shared, overheads=(("block", 1e-12), ("wake", 1e-3)))
     assert kernel_seconds(product, tiny, units) < 1e-3, "a small one on one"
     assert kernel_seconds(product, base) < 1e-3, "nobody counted its blocks"

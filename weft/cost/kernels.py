@@ -15,9 +15,9 @@ from weft.machine import Machine
 from weft.machine.machine import share_at
 
 # A target's count of a kernel's instructions, by the names of `weft.machine.OVERHEADS`, and as
-# `multiplied` the flops that its products take the time of.
+# `multiplied` the flops that its products take the time of; as `tasks` what threads can share.
 Units: TypeAlias = Callable[[AnyKernel], Mapping[str, float]]
-MULTIPLIED = "multiplied"
+MULTIPLIED, TASKS = "multiplied", "tasks"
 
 
 def kernel_seconds(
@@ -38,8 +38,10 @@ def kernel_seconds(
     moving = bytes_moved / machine.bandwidth_at(bytes_moved)
     if not machine.overheads or units is None:
         return machine.launch + max(computing_seconds(kernel, machine), moving)
-    serial = serial_seconds(kernel, units(kernel), machine)
-    shared = serial / machine.threads + machine.overhead("wake")
+    counted = units(kernel)
+    serial = serial_seconds(kernel, counted, machine)
+    sharing = min(machine.threads, counted.get(TASKS, machine.threads))
+    shared = serial / sharing + machine.overhead("wake")
     # The kernel itself was measured on operands that the nearest caches hold.
     far = bytes_moved / machine.bandwidth_at(max(footprint, bytes_moved)) - moving
     return machine.launch + max(min(serial, shared), moving) + max(0.0, far)
@@ -61,7 +63,9 @@ def serial_seconds(kernel: AnyKernel, units: Mapping[str, float], machine: Machi
     dtypes = [*product_flops(kernel)] or [F32]
     multiplying = units.get(MULTIPLIED, 0.0) / machine.rate(dtypes[0]) * machine.threads
     return multiplying + sum(
-        count * machine.overhead(name) for name, count in units.items() if name != MULTIPLIED
+        count * machine.overhead(name)
+        for name, count in units.items()
+        if name not in (MULTIPLIED, TASKS)
     )
 
 

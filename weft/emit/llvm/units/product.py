@@ -30,6 +30,9 @@ def product_units(kernel: Kernel, processor: Processor) -> Mapping[str, float]:
     units: defaultdict[str, float] = defaultdict(float)
     units["multiplied"] = _cycles(shape, blocking) * shape.batch * _FLOPS * shape.group
     units["block"] = shape.batch * blocking.parts * blocking.rows.count * blocking.vectors.count
+    along_rows = -(-blocking.rows.count // blocking.task_rows)
+    along_columns = -(-blocking.vectors.count // blocking.task_vectors)
+    units["tasks"] = shape.batch * blocking.parts * along_rows * along_columns
     _packing(product, shape, blocking, units)
     stored = plain_store(product) if blocking.parts == 1 and blocking.stores(shape) else None
     if stored is None:
