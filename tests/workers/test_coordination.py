@@ -68,6 +68,12 @@ def pair() -> list[Cluster]:
     return joined(2, timeout=1.0)
 
 
+@pytest.fixture(scope="module")
+def patient() -> list[Cluster]:
+    """Two workers that wait for each other however slow this machine is."""
+    return joined(2, timeout=60.0)
+
+
 def test_programs_that_differ(pair: list[Cluster]):
     names = ("train", "evaluate")
     made = each(
@@ -78,15 +84,15 @@ def test_programs_that_differ(pair: list[Cluster]):
     assert each([lambda c=c: c.coordination.agree("train", "same") for c in pair]) == [None, None]
 
 
-def test_arguments_that_differ(pair: list[Cluster]):
+def test_arguments_that_differ(patient: list[Cluster]):
     weights = [np.arange(100_000.0), np.arange(100_000.0)]
     weights[1][[5, 7]] = 7, 5  # two elements have changed places
     made = each([lambda c=c, w=w: agree_on_arguments(c, "step", {"x": np.ones(3), "w": w})
-                 for c, w in zip(pair, weights, strict=True)])  # fmt: skip
+                 for c, w in zip(patient, weights, strict=True)])  # fmt: skip
     assert "argument w of step has other values in worker 1 than in worker 0" in str(made[0])
     assert isinstance(made[0], WorkerLost) and not isinstance(made[1], WorkerLost)
     for same in (np.zeros((0, 2)), np.array(True), np.ones((3, 1 << 14), "c8").T):
-        made = each([lambda c=c, a=same: agree_on_arguments(c, "step", {"x": a}) for c in pair])
+        made = each([lambda c=c, a=same: agree_on_arguments(c, "step", {"x": a}) for c in patient])
         assert made == [None, None]
 
 
@@ -99,14 +105,14 @@ def rounded_differently(array: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
-def test_floats_that_other_processors_round_differently(dtype: str, pair: list[Cluster]):
+def test_floats_that_other_processors_round_differently(dtype: str, patient: list[Cluster]):
     weights = np.random.default_rng(0).standard_normal((300, 1000)).astype(np.dtype(dtype)) / 30
     weights[0, :9] = np.inf
     given = (weights, rounded_differently(weights))
     given[1][0, :9] = np.inf
     with pytest.warns(WeftWarning, match="w of step: last bits differ between worker 1 and worker"):
         made = each([lambda c=c, w=w: agree_on_arguments(c, "step", {"w": w})
-                     for c, w in zip(pair, given, strict=True)])  # fmt: skip
+                     for c, w in zip(patient, given, strict=True)])  # fmt: skip
     assert made == [None, None]
 
 
