@@ -138,6 +138,9 @@ x = jnp.arange(4.0)
 exported = jax.export.export(jax.jit(jnp.sin), platforms=("cpu",))(x)
 jax.jit(exported.call)(x)
 weft.put(np.ones(2, "float32")) + 1
+from jax._src.clusters import cluster
+from weft.workers import jax_cluster
+jax_cluster._add(cluster)  # as in a process of a launcher
 for patch in patches.REPLACED:
     assert patch.theirs() is patches._MADE[patch.where], patch.where
 print(len(patches._MADE) == len(patches.REPLACED))

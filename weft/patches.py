@@ -115,6 +115,10 @@ REPLACED = (
         "memory of the host goes to the platform that is used, not to CPU devices",
     ),
     Patch(
+        "jax._src.lib:_jax.get_distributed_runtime_client",
+        "a process that connects before JAX's service listens tries again after a second",
+    ),
+    Patch(
         "jax._src.array:ArrayImpl.__dlpack_device__",
         "it refuses arrays of platforms that it does not list",
     ),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
+import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -27,6 +28,8 @@ _DTYPES: dict[str, Any] = {
 _ACCUMULATED = {"i8": "i32"}
 _SIDE = 256  # of the products whose rate is measured: a busy computer interrupts larger ones
 _CURVE = (64, 128)  # sides of smaller ones, whose share of it is
+_WATCHED = 0.3  # seconds for which the cores are watched
+_IDLE, _IDLE_SHARE = 3, 0.85  # the place of idle ticks; their share where nobody computes
 _SIZES = (1 << 14, 1 << 17, 1 << 20, 1 << 22, 1 << 24, 1 << 27)  # bytes that are summed
 
 
@@ -43,9 +46,18 @@ class Measurement:
 def is_busy() -> bool:
     """Whether others use this computer's cores: then all rates come out too low."""
     try:
-        return os.getloadavg()[0] > 0.5 * (os.cpu_count() or 1)
+        before = _core_times()
+        time.sleep(_WATCHED)
+        spent = [now - then for now, then in zip(_core_times(), before, strict=True)]
     except OSError:  # a system that does not tell
         return False
+    return spent[_IDLE] < _IDLE_SHARE * sum(spent)
+
+
+def _core_times() -> list[int]:
+    """The ticks of all cores by kind, since the system started."""
+    first = Path("/proc/stat").read_text().splitlines()[0]
+    return [int(word) for word in first.split()[1:9]]
 
 
 def machine_text(found: list[Measurement], about: str, base: str = "host") -> str:

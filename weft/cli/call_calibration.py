@@ -70,7 +70,7 @@ def _outside_kernels(compiled: Compiled, seconds: float) -> float:
     local = compiled.program.local
     assert local.target is not None and local.calls is not None, "compiled to kernels"
     inside = [
-        launch_seconds(local.target, launch.kernel, loaded, seconds / 10)
+        launch_seconds(local.target.commands(), launch.kernel, loaded, seconds / 10)
         for launch, loaded in loaded_kernels(local.calls)
     ]
     return call_seconds(compiled, seconds) - sum(inside)

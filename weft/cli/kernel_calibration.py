@@ -15,7 +15,9 @@ from weft.cli.calibration_programs import kernel_programs
 from weft.cli.call_calibration import call_overheads
 from weft.cli.least_seconds import launch_seconds
 from weft.compiled import compile as compile_program
-from weft.cost.kernels import MULTIPLIED, serial_seconds
+from weft.cost.kernels import MULTIPLIED, largest_share, serial_seconds
+from weft.emit.llvm.pool.commands import CommandList
+from weft.emit.llvm.pool.pool import lone_pool
 from weft.emit.llvm.units import kernel_units
 from weft.kernels.flow import ControlFlow
 from weft.kernels.group import AnyKernel
@@ -24,6 +26,8 @@ from weft.machine.machine import OVERHEADS
 from weft.run.bind import loaded_kernels
 
 _SWEEPS = 2000  # over two dozen numbers
+_SHARED = 4  # of so many programs one is run on all threads, too
+_DIVIDED = 0.9  # of the seconds of one thread: a kernel that takes longer is not divided
 _ROUNDS = 6  # of fitting, with weights by the round before
 _RESOLVED, _SHORTEST = 2e-7, 0.3  # seconds and share that errors are relative to at least
 
@@ -31,8 +35,9 @@ _RESOLVED, _SHORTEST = 2e-7, 0.3  # seconds and share that errors are relative t
 def overheads(machine: Machine, seconds: float) -> dict[str, float]:
     """Seconds of a unit of each overhead, each program measured for about so many seconds."""
     found = dict(call_overheads(10 * seconds))
-    timed = [pair for text in kernel_programs() for pair in kernel_times(text, seconds)]
-    return found | fitted(timed, machine) | {"wake": _wake(machine, timed)}
+    texts = [*kernel_programs()]
+    timed = [pair for text in texts for pair in kernel_times(text, seconds, alone=True)]
+    return found | fitted(timed, machine) | {"wake": _wake(machine, texts[::_SHARED], seconds)}
 
 
 def fitted(timed: Sequence[tuple[AnyKernel, float]], machine: Machine) -> dict[str, float]:
@@ -78,16 +83,27 @@ def positive_least_squares(
     return result
 
 
-def _wake(machine: Machine, timed: Sequence[tuple[AnyKernel, float]]) -> float:
-    """Seconds of sharing a kernel among threads: as long as a typical small one takes."""
+def _wake(machine: Machine, texts: Sequence[str], seconds: float) -> float:
+    """Seconds that a shared kernel takes beyond its thread with most tasks."""
     if machine.threads == 1:
         return 0.0
-    return float(np.median([seconds for _, seconds in timed]))
+    found = [0.0]
+    for text in texts:
+        pairs = zip(
+            kernel_times(text, seconds, alone=True), kernel_times(text, seconds), strict=True
+        )
+        for (kernel, serial), (_, shared) in pairs:
+            if shared < _DIVIDED * serial:
+                found.append(shared - serial * largest_share(kernel_units(kernel), machine))
+    return max(0.0, float(np.median(found)))
 
 
-def kernel_times(text: str, seconds: float) -> Iterator[tuple[AnyKernel, float]]:
-    """Every kernel of a program with the seconds of one launch."""
+def kernel_times(
+    text: str, seconds: float, *, alone: bool = False
+) -> Iterator[tuple[AnyKernel, float]]:
+    """Every kernel of a program with the seconds of one launch, `alone` on one thread."""
     local = compile_program(text, tune="remembered").program.local
     assert local.target is not None and local.calls is not None, "compiled to kernels"
     for launch, loaded in loaded_kernels(local.calls):
-        yield launch.kernel, launch_seconds(local.target, launch.kernel, loaded, seconds)
+        queue = CommandList(lone_pool()) if alone else local.target.commands()
+        yield launch.kernel, launch_seconds(queue, launch.kernel, loaded, seconds)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from weft.kernels.group import AnyKernel
-from weft.target import Target
+from weft.target import Commands
 
 _REPEATS = 16  # launches in one queue: the call of the queue does not count
 _SMALL = 1 << 18  # bytes
@@ -16,8 +16,8 @@ _ALIGNED = 64  # bytes
 _LEAST_ROUNDS = 5
 
 
-def launch_seconds(target: Target, kernel: AnyKernel, loaded: object, seconds: float) -> float:
-    """Seconds of a launch of a kernel, many of them in one queue, on small numbers."""
+def launch_seconds(queue: Commands, kernel: AnyKernel, loaded: object, seconds: float) -> float:
+    """Seconds of a launch of a kernel, many of them in one empty queue, on small numbers."""
     buffers, numbers = [], np.random.default_rng(0)
     for operand in kernel.operands:
         whole = np.zeros(operand.nbytes + _ALIGNED, np.uint8)
@@ -29,7 +29,6 @@ def launch_seconds(target: Target, kernel: AnyKernel, loaded: object, seconds: f
             buffers[-1].view(operand.dtype.numpy)[:] = drawn.astype(operand.dtype.numpy)
     # Few launches where they are long: others interrupt long queues more often.
     repeats = _REPEATS if sum(operand.nbytes for operand in kernel.operands) < _SMALL else 1
-    queue = target.commands()
     for _ in range(repeats):
         queue.kernel(loaded, [buffer.ctypes.data for buffer in buffers])
     return least(queue.run, seconds) / repeats

@@ -40,8 +40,7 @@ def kernel_seconds(
         return machine.launch + max(computing_seconds(kernel, machine), moving)
     counted = units(kernel)
     serial = serial_seconds(kernel, counted, machine)
-    sharing = min(machine.threads, counted.get(TASKS, machine.threads))
-    shared = serial / sharing + machine.overhead("wake")
+    shared = serial * largest_share(counted, machine) + machine.overhead("wake")
     # The kernel itself was measured on operands that the nearest caches hold.
     far = bytes_moved / machine.bandwidth_at(max(footprint, bytes_moved)) - moving
     return machine.launch + max(min(serial, shared), moving) + max(0.0, far)
@@ -56,6 +55,12 @@ def computing_seconds(kernel: AnyKernel, machine: Machine) -> float:
     )
     computing += (work.flops - sum(products.values())) / machine.vector
     return computing + work.transcendentals / machine.transcendental
+
+
+def largest_share(units: Mapping[str, float], machine: Machine) -> float:
+    """The share of a kernel's tasks that the thread with most of them runs."""
+    tasks = units.get(TASKS, machine.threads)
+    return math.ceil(tasks / machine.threads) / tasks if tasks else 1.0
 
 
 def serial_seconds(kernel: AnyKernel, units: Mapping[str, float], machine: Machine) -> float:

@@ -1,4 +1,4 @@
-"""`jax.distributed.initialize()` without arguments, for the processes of any launcher.
+"""`jax.distributed.initialize()` without arguments and delay, for the processes of any launcher.
 
 JAX asks the classes derived from its `ClusterEnv`, and has none for torchrun's variables, which
 `weft launch` sets, too, nor for Hydra or the newest Open MPI.
@@ -6,8 +6,10 @@ JAX asks the classes derived from its `ClusterEnv`, and has none for torchrun's 
 
 from __future__ import annotations
 
+import socket
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -15,11 +17,12 @@ from types import ModuleType
 from typing import Any
 
 from weft.errors import WeftError
-from weft.patches import table_of_jax
+from weft.patches import replace_in_jax, table_of_jax
 from weft.workers.member import WorkerRank, launched
 
 _MODULE = "jax._src.clusters.cluster"
 _ADDED: list[Any] = []
+_PATIENCE, _POLLED = 2.0, 0.005  # seconds
 
 
 def tell_jax() -> None:
@@ -110,6 +113,30 @@ def _add(clusters: Any) -> None:
     types = table_of_jax(f"{_MODULE}:ClusterEnv._cluster_types")
     types.remove(LaunchedCluster)
     types.insert(0, LaunchedCluster)
+    replace_in_jax("jax._src.lib:_jax.get_distributed_runtime_client", _when_served)
+
+
+def _when_served(get_client: Callable[..., Any]) -> Callable[..., Any]:
+    """JAX's client, made once the service listens: a fork server's processes are all as early."""
+
+    def get(address: str, *args: Any, **options: Any) -> Any:
+        _await_service(address)
+        return get_client(address, *args, **options)
+
+    return get
+
+
+def _await_service(address: str) -> None:
+    """Wait for a service a little; what is wrong with its address is JAX's to say."""
+    host, _, port = address.rpartition(":")
+    end = time.monotonic() + _PATIENCE
+    while port.isdecimal() and time.monotonic() < end:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE).close()
+        except OSError:
+            time.sleep(_POLLED)
+        else:
+            return
 
 
 def _me() -> WorkerRank:

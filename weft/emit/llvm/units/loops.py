@@ -19,7 +19,7 @@ def loop_units(kernel: Kernel, processor: Processor) -> Mapping[str, float]:
     units: defaultdict[str, float] = defaultdict(float)
     for plan in loop_plans(kernel, processor):
         _count(plan, units)
-        units["tasks"] = max(units["tasks"], plan.count)
+        units["tasks"] = max(units["tasks"], -(-plan.count // plan.chunk))  # chunks of them
     return dict(units)
 
 
