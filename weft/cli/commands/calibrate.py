@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure, show each number as it comes, write the file."""
     base, about = _gpu_here() if arguments.gpu else ("host", _about_host())
     out = Path(arguments.out) if arguments.out else default_file(base)
-    busy = is_busy() and not arguments.gpu
+    busy = not arguments.gpu and is_busy()
     measure = gpu_measurements if arguments.gpu else measurements
     out.parent.mkdir(parents=True, exist_ok=True)
     with working("calibrating"):

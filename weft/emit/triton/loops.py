@@ -58,8 +58,8 @@ _ROW_FUNCTIONS: dict[Combine, str] = {
     "xor": "xor_row",
 }
 LANES = 32  # of a warp
-_NOWHERE: frozenset[str] = frozenset()
 AHEAD = 128  # registers of a lane that hold rows which are not needed yet
+_NOWHERE: frozenset[str] = frozenset()  # axes of what is the same everywhere
 
 _INFIX: dict[Combine, str] = {"add": "+", "mul": "*", "and": "&", "or": "|", "xor": "^"}
 
